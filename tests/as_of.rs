@@ -55,12 +55,41 @@ const BACKWARD_RULE: AsOfRule = AsOfRule {
 
 const AS_OF_RULES: [AsOfRule; 7] = [
     BACKWARD_RULE,
-    AsOfRule { suffix: "before", exact: false, tolerance: 6, ..BACKWARD_RULE },
-    AsOfRule { suffix: "known", known: true, ..BACKWARD_RULE },
-    AsOfRule { suffix: "forward", backward: false, forward: true, tolerance: 3, ..BACKWARD_RULE },
-    AsOfRule { suffix: "nearest", forward: true, ..BACKWARD_RULE },
-    AsOfRule { suffix: "near", forward: true, exact: false, tolerance: 2, ..BACKWARD_RULE },
-    AsOfRule { suffix: "any", keys: false, ..BACKWARD_RULE },
+    AsOfRule {
+        suffix: "before",
+        exact: false,
+        tolerance: 6,
+        ..BACKWARD_RULE
+    },
+    AsOfRule {
+        suffix: "known",
+        known: true,
+        ..BACKWARD_RULE
+    },
+    AsOfRule {
+        suffix: "forward",
+        backward: false,
+        forward: true,
+        tolerance: 3,
+        ..BACKWARD_RULE
+    },
+    AsOfRule {
+        suffix: "nearest",
+        forward: true,
+        ..BACKWARD_RULE
+    },
+    AsOfRule {
+        suffix: "near",
+        forward: true,
+        exact: false,
+        tolerance: 2,
+        ..BACKWARD_RULE
+    },
+    AsOfRule {
+        suffix: "any",
+        keys: false,
+        ..BACKWARD_RULE
+    },
 ];
 
 /// Every 17th row here has no time; rows there are known up to three days late, some never.
@@ -86,9 +115,15 @@ fn expected(rule: &AsOfRule, here: &DemandRow, there: &[DemandRow]) -> Option<i6
             && (!rule.known || known_day(row).is_some_and(|known| i64::from(known) <= now))
     };
     let behind = |row: &DemandRow| now - i64::from(row.day);
-    let before = there.iter().filter(meets).filter(|row| rule.backward && behind(row) >= 0);
+    let before = there
+        .iter()
+        .filter(meets)
+        .filter(|row| rule.backward && behind(row) >= 0);
     let before = before.min_by_key(|row| (behind(row), -row.id));
-    let after = there.iter().filter(meets).filter(|row| rule.forward && behind(row) <= 0);
+    let after = there
+        .iter()
+        .filter(meets)
+        .filter(|row| rule.forward && behind(row) <= 0);
     let after = after.min_by_key(|row| (-behind(row), -row.id));
     let met = match (before, after) {
         (Some(before), Some(after)) if -behind(after) < behind(before) => Some(after),
@@ -107,7 +142,12 @@ pub fn with_column(batch: RecordBatch, name: &str, column: ArrayRef) -> RecordBa
         .filter(|(known, _)| known != name)
         .collect();
     columns.push((name.to_owned(), column));
-    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, true))).unwrap()
+    RecordBatch::try_from_iter_with_nullable(
+        columns
+            .into_iter()
+            .map(|(name, column)| (name, column, true)),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -121,11 +161,18 @@ fn as_of_joins_meet_the_rows_of_an_oracle() {
         (FileOrder::Shuffled, FileOrder::Key, 50, "7", "64"),
         (FileOrder::Time, FileOrder::Time, 0, "2", "1000"),
     ];
-    for (number, (order, order_there, files, threads, batch_rows)) in layouts.into_iter().enumerate() {
+    for (number, (order, order_there, files, threads, batch_rows)) in
+        layouts.into_iter().enumerate()
+    {
         // With no files one side is empty, then the other.
         for side in 0..if files == 0 { 2 } else { 1 } {
-            let here = series::rows_in_order(if files == 0 && side == 0 { &[] } else { &left }, order, 5);
-            let there = series::rows_in_order(if files == 0 && side == 1 { &[] } else { &right }, order_there, 6);
+            let here =
+                series::rows_in_order(if files == 0 && side == 0 { &[] } else { &left }, order, 5);
+            let there = series::rows_in_order(
+                if files == 0 && side == 1 { &[] } else { &right },
+                order_there,
+                6,
+            );
             let days: Date32Array = here.iter().map(day_here).collect();
             let batch = with_column(series::table(&here, 0), "day", Arc::new(days));
             let name = |what: &str| format!("{what}{number}{side}");
@@ -133,29 +180,70 @@ fn as_of_joins_meet_the_rows_of_an_oracle() {
             let late: Date32Array = there.iter().map(known_day).collect();
             let batch = with_column(series::table(&there, 0), "known", Arc::new(late));
             let data_there = series::write(&shop, &name("there"), &batch, files, 100);
-            let params = [format!("--param=here={data_here}"), format!("--param=there={data_there}")];
+            let params = [
+                format!("--param=here={data_here}"),
+                format!("--param=there={data_there}"),
+            ];
             let state = format!("--state={}", name("state"));
-            let args = ["run", "spec.yaml", &params[0], &params[1], &state, "--threads", threads];
-            let more = ["--batch-rows", batch_rows, "--memory=256MiB", "--allow-empty"];
+            let args = [
+                "run",
+                "spec.yaml",
+                &params[0],
+                &params[1],
+                &state,
+                "--threads",
+                threads,
+            ];
+            let more = [
+                "--batch-rows",
+                batch_rows,
+                "--memory=256MiB",
+                "--allow-empty",
+            ];
             shop.forebay(&[&args[..], &more].concat()).expect(0);
             let found = shop.rows("out");
-            assert_eq!(found.num_rows(), here.len(), "{order:?}: one row for each row");
-            let ids = found.column_by_name("id").unwrap().as_primitive::<Int64Type>();
-            assert!(ids.values().iter().eq(here.iter().map(|row| &row.id)), "{order:?}: another order of rows");
             assert_eq!(
-                *found.column_by_name("day").unwrap().as_primitive::<Date32Type>(),
+                found.num_rows(),
+                here.len(),
+                "{order:?}: one row for each row"
+            );
+            let ids = found
+                .column_by_name("id")
+                .unwrap()
+                .as_primitive::<Int64Type>();
+            assert!(
+                ids.values().iter().eq(here.iter().map(|row| &row.id)),
+                "{order:?}: another order of rows"
+            );
+            assert_eq!(
+                *found
+                    .column_by_name("day")
+                    .unwrap()
+                    .as_primitive::<Date32Type>(),
                 here.iter().map(day_here).collect()
             );
             for rule in &AS_OF_RULES {
-                let column = found.column_by_name(&format!("met_{}", rule.suffix)).unwrap();
+                let column = found
+                    .column_by_name(&format!("met_{}", rule.suffix))
+                    .unwrap();
                 let column = column.as_primitive::<Int64Type>();
                 for (row, met) in here.iter().zip(column) {
                     // Rows of one time but of several series lie in the order of their file.
                     let expected = expected(rule, row, &there);
-                    let day =
-                        |id: Option<i64>| id.and_then(|id| there.iter().find(|row| row.id == id)).map(|row| row.day);
-                    let same = if rule.keys { met == expected } else { day(met) == day(expected) };
-                    assert!(same, "{order:?}, {}: {row:?} met {met:?}, not {expected:?}", rule.suffix);
+                    let day = |id: Option<i64>| {
+                        id.and_then(|id| there.iter().find(|row| row.id == id))
+                            .map(|row| row.day)
+                    };
+                    let same = if rule.keys {
+                        met == expected
+                    } else {
+                        day(met) == day(expected)
+                    };
+                    assert!(
+                        same,
+                        "{order:?}, {}: {row:?} met {met:?}, not {expected:?}",
+                        rule.suffix
+                    );
                 }
             }
             let prices = found.column_by_name("price_backward").unwrap();

@@ -23,14 +23,27 @@ impl BackfillFixture {
     fn new(unbounded: bool) -> BackfillFixture {
         let nights = NightlyFixture::new(unbounded);
         (0..DAYS.end).for_each(|day| nights.show(day));
-        let args = backfill_args(&nights, &["--beside=1", "--param=out=one", "--state=state-one"]);
+        let args = backfill_args(
+            &nights,
+            &["--beside=1", "--param=out=one", "--state=state-one"],
+        );
         nights.shop.forebay(&texts(&args)).expect(0);
-        let (rows, artifacts) = (nights.shop.visible("one"), content(&nights.shop.path("state-one/artifacts")));
-        BackfillFixture { nights, rows, artifacts }
+        let (rows, artifacts) = (
+            nights.shop.visible("one"),
+            content(&nights.shop.path("state-one/artifacts")),
+        );
+        BackfillFixture {
+            nights,
+            rows,
+            artifacts,
+        }
     }
 
     fn command(&self, more: &[&str]) -> std::process::Command {
-        let args = backfill_args(&self.nights, &[more, &["--threads=3", "--state=state"]].concat());
+        let args = backfill_args(
+            &self.nights,
+            &[more, &["--threads=3", "--state=state"]].concat(),
+        );
         self.nights.shop.command(&texts(&args))
     }
 
@@ -43,12 +56,26 @@ impl BackfillFixture {
     fn assert_same_as_sequential(&self, what: &str) {
         let shop = &self.nights.shop;
         assert!(shop.visible("out") == self.rows, "{what}: other rows");
-        assert!(shop.rows("out") == self.rows, "{what}: other rows in the directory");
-        let names =
-            |artifacts: &[(String, Vec<u8>)]| artifacts.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+        assert!(
+            shop.rows("out") == self.rows,
+            "{what}: other rows in the directory"
+        );
+        let names = |artifacts: &[(String, Vec<u8>)]| {
+            artifacts
+                .iter()
+                .map(|(name, _)| name.clone())
+                .collect::<Vec<_>>()
+        };
         let artifacts = content(&shop.path("state/artifacts"));
-        assert_eq!(names(&artifacts), names(&self.artifacts), "{what}: other artifacts");
-        assert!(artifacts == self.artifacts, "{what}: artifacts of other bytes");
+        assert_eq!(
+            names(&artifacts),
+            names(&self.artifacts),
+            "{what}: other artifacts"
+        );
+        assert!(
+            artifacts == self.artifacts,
+            "{what}: artifacts of other bytes"
+        );
     }
 
     fn clear_results(&self) {
@@ -60,8 +87,20 @@ impl BackfillFixture {
 
 fn backfill_args(nights: &NightlyFixture, more: &[&str]) -> Vec<String> {
     let (from, to) = (day(nights, DAYS.start), day(nights, DAYS.end - 1));
-    let fixed = ["backfill", "spec.yaml", "--json", "--from", &from, "--to", &to];
-    fixed.iter().chain(more).map(|word| (*word).to_owned()).collect()
+    let fixed = [
+        "backfill",
+        "spec.yaml",
+        "--json",
+        "--from",
+        &from,
+        "--to",
+        &to,
+    ];
+    fixed
+        .iter()
+        .chain(more)
+        .map(|word| (*word).to_owned())
+        .collect()
 }
 
 fn texts(words: &[String]) -> Vec<&str> {
@@ -69,7 +108,12 @@ fn texts(words: &[String]) -> Vec<&str> {
 }
 
 fn skipped(summary: &Value) -> Vec<bool> {
-    summary["intervals"].as_array().unwrap().iter().map(|done| done["skipped"].as_bool().unwrap()).collect()
+    summary["intervals"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|done| done["skipped"].as_bool().unwrap())
+        .collect()
 }
 
 #[test]
@@ -79,14 +123,31 @@ fn concurrent_intervals_match_sequential_ones() {
         let call = filled.backfill().expect(0);
         filled.assert_same_as_sequential("at the end");
         assert_eq!(skipped(&call.summary()), [false; 6]);
-        let told: Vec<Value> = call.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let beside = told.iter().find(|event| event["event"] == "beside").unwrap();
-        assert_eq!((&beside["intervals"], &beside["beside"]), (&5.into(), &3.into()), "the first goes alone");
-        let done: Vec<u64> = told.iter().filter_map(|event| event["done"].as_u64()).collect();
+        let told: Vec<Value> = call
+            .stdout
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let beside = told
+            .iter()
+            .find(|event| event["event"] == "beside")
+            .unwrap();
+        assert_eq!(
+            (&beside["intervals"], &beside["beside"]),
+            (&5.into(), &3.into()),
+            "the first goes alone"
+        );
+        let done: Vec<u64> = told
+            .iter()
+            .filter_map(|event| event["done"].as_u64())
+            .collect();
         assert_eq!(done, (1..=5).collect::<Vec<_>>());
         let (from, to) = (day(&filled.nights, 18), day(&filled.nights, 19));
-        let explain =
-            filled.nights.shop.forebay(&["explain", "spec.yaml", "--json", "--interval", &from, &to]).expect(0);
+        let explain = filled
+            .nights
+            .shop
+            .forebay(&["explain", "spec.yaml", "--json", "--interval", &from, &to])
+            .expect(0);
         let explain: Value = serde_json::from_str(&explain.stdout).unwrap();
         let write = explain["passes"].as_array().unwrap().last().unwrap();
         assert_eq!(write["beside"], !unbounded);
@@ -99,11 +160,27 @@ fn a_fault_stops_the_later_intervals() {
     let shop = &filled.nights.shop;
     filled.nights.damage(15);
     let summary = filled.backfill().expect(65).summary();
-    assert!(summary["fault"]["file"].as_str().unwrap().contains(&filled.nights.days[15]), "{summary}");
-    assert_eq!(skipped(&summary), [false; 3], "those before it are published, and none after it");
-    assert_eq!(shop.visible("out").num_rows() as u64, filled.nights.rows(12..15));
+    assert!(
+        summary["fault"]["file"]
+            .as_str()
+            .unwrap()
+            .contains(&filled.nights.days[15]),
+        "{summary}"
+    );
+    assert_eq!(
+        skipped(&summary),
+        [false; 3],
+        "those before it are published, and none after it"
+    );
+    assert_eq!(
+        shop.visible("out").num_rows() as u64,
+        filled.nights.rows(12..15)
+    );
     filled.nights.show(15);
-    assert_eq!(skipped(&filled.backfill().expect(0).summary()), [true, true, true, false, false, false]);
+    assert_eq!(
+        skipped(&filled.backfill().expect(0).summary()),
+        [true, true, true, false, false, false]
+    );
     filled.assert_same_as_sequential("at the end");
 }
 
@@ -111,12 +188,19 @@ fn a_fault_stops_the_later_intervals() {
 fn a_killed_backfill_redoes_only_unfinished_intervals() {
     let filled = BackfillFixture::new(true);
     let steps = filled.nights.shop.path("steps");
-    let call: ProgramOutput = filled.command(&[]).env("FOREBAY_KILL_LOG", &steps).watched().into();
+    let call: ProgramOutput = filled
+        .command(&[])
+        .env("FOREBAY_KILL_LOG", &steps)
+        .watched()
+        .into();
     call.expect(0);
     let steps = std::fs::read_to_string(steps).unwrap().lines().count();
     for at in (1..4).map(|nth| steps * nth / 4) {
         filled.clear_results();
-        let killed = filled.command(&[]).env("FOREBAY_KILL_AT", at.to_string()).watched();
+        let killed = filled
+            .command(&[])
+            .env("FOREBAY_KILL_AT", at.to_string())
+            .watched();
         assert_eq!(killed.status.signal(), Some(9), "step {at} of {steps}");
         filled.backfill().expect(0);
         filled.assert_same_as_sequential(&format!("step {at} of {steps}"));

@@ -16,7 +16,11 @@ type SeriesDay = (String, String, i32);
 
 fn texts(rows: &RecordBatch, name: &str) -> Vec<String> {
     let column = cast(rows.column_by_name(name).unwrap(), &DataType::Utf8).unwrap();
-    column.as_string::<i32>().iter().map(|text| text.unwrap().to_owned()).collect()
+    column
+        .as_string::<i32>()
+        .iter()
+        .map(|text| text.unwrap().to_owned())
+        .collect()
 }
 
 fn numbers(rows: &RecordBatch, name: &str) -> Vec<Option<f64>> {
@@ -27,31 +31,55 @@ fn numbers(rows: &RecordBatch, name: &str) -> Vec<Option<f64>> {
 fn series_days(rows: &RecordBatch) -> Vec<SeriesDay> {
     let days = cast(rows.column_by_name("date").unwrap(), &DataType::Int32).unwrap();
     let days = days.as_primitive::<Int32Type>().values().to_vec();
-    let keys = texts(rows, "store_id").into_iter().zip(texts(rows, "item_id"));
-    keys.zip(days).map(|((store, item), day)| (store, item, day)).collect()
+    let keys = texts(rows, "store_id")
+        .into_iter()
+        .zip(texts(rows, "item_id"));
+    keys.zip(days)
+        .map(|((store, item), day)| (store, item, day))
+        .collect()
 }
 
 fn by_key(rows: &RecordBatch, column: &str) -> BTreeMap<SeriesDay, f64> {
     let values = series_days(rows).into_iter().zip(numbers(rows, column));
-    values.filter_map(|(key, value)| Some((key, value?))).collect()
+    values
+        .filter_map(|(key, value)| Some((key, value?)))
+        .collect()
 }
 
 /// wMAPE, RMSE and bias of forecasts whose value came, and the number of both kinds.
-fn score(forecasts: &BTreeMap<SeriesDay, f64>, came: &BTreeMap<SeriesDay, f64>) -> (f64, f64, f64, u64, u64) {
-    let both: Vec<(f64, f64)> =
-        forecasts.iter().filter_map(|(key, forecast)| Some((*forecast, *came.get(key)?))).collect();
+fn score(
+    forecasts: &BTreeMap<SeriesDay, f64>,
+    came: &BTreeMap<SeriesDay, f64>,
+) -> (f64, f64, f64, u64, u64) {
+    let both: Vec<(f64, f64)> = forecasts
+        .iter()
+        .filter_map(|(key, forecast)| Some((*forecast, *came.get(key)?)))
+        .collect();
     let sum = |of: &dyn Fn(&(f64, f64)) -> f64| both.iter().map(of).sum::<f64>();
     let values = sum(&|(_, value)| value.abs());
     let rmse = (sum(&|(forecast, value)| (forecast - value).powi(2)) / both.len() as f64).sqrt();
     let absolute = sum(&|(forecast, value)| (forecast - value).abs());
     let missing = forecasts.len() - both.len();
-    (absolute / values, rmse, sum(&|(forecast, value)| forecast - value) / values, both.len() as u64, missing as u64)
+    (
+        absolute / values,
+        rmse,
+        sum(&|(forecast, value)| forecast - value) / values,
+        both.len() as u64,
+        missing as u64,
+    )
 }
 
 fn assert_score(found: &Value, expected: (f64, f64, f64, u64, u64), what: &str) {
-    for (name, expected) in [("wmape", expected.0), ("rmse", expected.1), ("bias", expected.2)] {
+    for (name, expected) in [
+        ("wmape", expected.0),
+        ("rmse", expected.1),
+        ("bias", expected.2),
+    ] {
         let found = found[name].as_f64().unwrap();
-        assert!((found - expected).abs() < 1e-9, "{name} of {what}: {found} instead of {expected}");
+        assert!(
+            (found - expected).abs() < 1e-9,
+            "{name} of {what}: {found} instead of {expected}"
+        );
     }
     assert_eq!(found["rows"], expected.3, "{what}");
 }
@@ -60,25 +88,53 @@ fn assert_score(found: &Value, expected: (f64, f64, f64, u64, u64), what: &str) 
 fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
     let shop = TestDirectory::new();
     let days = shop.days("history");
-    let date = |day: usize| days[day].split('.').next().map(|stem| stem[stem.len() - 10..].to_owned()).unwrap();
+    let date = |day: usize| {
+        days[day]
+            .split('.')
+            .next()
+            .map(|stem| stem[stem.len() - 10..].to_owned())
+            .unwrap()
+    };
     let spec = std::fs::read_to_string(ready_made("nightly_forecast.yaml")).unwrap();
     shop.write("spec.yaml", &spec);
     let params = |history: &str, until: usize| {
-        let params = [format!("history={history}"), "out=out".to_owned(), "epochs=1".to_owned()];
+        let params = [
+            format!("history={history}"),
+            "out=out".to_owned(),
+            "epochs=1".to_owned(),
+        ];
         let until = [format!("train_until={}", date(until))];
-        params.into_iter().chain(until).map(|param| format!("--param={param}")).collect::<Vec<_>>()
+        params
+            .into_iter()
+            .chain(until)
+            .map(|param| format!("--param={param}"))
+            .collect::<Vec<_>>()
     };
     let call = |args: &[&str], params: &[String]| {
         let params: Vec<&str> = params.iter().map(String::as_str).collect();
         shop.forebay(&[args, &params].concat())
     };
     // The last week of what is known validates.
-    let backtest = ["backtest", "spec.yaml", "--folds=2", "--every=3d", "--by=category", "--json"];
-    let done = call(&backtest, &params("history", DAYS - 7)).expect(0).summary();
+    let backtest = [
+        "backtest",
+        "spec.yaml",
+        "--folds=2",
+        "--every=3d",
+        "--by=category",
+        "--json",
+    ];
+    let done = call(&backtest, &params("history", DAYS - 7))
+        .expect(0)
+        .summary();
     let found = &done["backtest"];
     assert!(!shop.path("out").exists(), "a backtest publishes nothing");
     let forecast = &found["forecasts"][0];
-    let names: Vec<&Value> = forecast["forecasters"].as_array().unwrap().iter().map(|of| &of["forecaster"]).collect();
+    let names: Vec<&Value> = forecast["forecasters"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|of| &of["forecaster"])
+        .collect();
     assert_eq!(names, ["net", "seasonal_naive", "last_value"]);
 
     let whole = crate::support::read(&shop.path("history"));
@@ -89,12 +145,20 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
         let history = format!("until_{known}");
         std::fs::create_dir(shop.path(&history)).unwrap();
         for name in &days[..known] {
-            std::fs::copy(shop.path("history").join(name), shop.path(&history).join(name)).unwrap();
+            std::fs::copy(
+                shop.path("history").join(name),
+                shop.path(&history).join(name),
+            )
+            .unwrap();
         }
         let fresh = ["run", "spec.yaml", "--json", "--state=fresh"];
         call(&fresh, &params(&history, known - 7)).expect(0);
         let made = by_key(&shop.rows("out/forecast"), "prediction");
-        assert_score(&forecast["forecasters"][0]["folds"][fold], score(&made, &came), "the model");
+        assert_score(
+            &forecast["forecasters"][0]["folds"][fold],
+            score(&made, &came),
+            "the model",
+        );
     }
 
     // The naive forecasts, from their definition.
@@ -103,13 +167,22 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
     for known in [DAYS - 10, DAYS - 7] {
         let end = first + known as i32;
         let is_active = |key: &SeriesDay| key.2 < end && key.2 >= end - 28;
-        let series: std::collections::BTreeSet<(String, String)> =
-            came.keys().filter(|key| is_active(key)).map(|key| (key.0.clone(), key.1.clone())).collect();
+        let series: std::collections::BTreeSet<(String, String)> = came
+            .keys()
+            .filter(|key| is_active(key))
+            .map(|key| (key.0.clone(), key.1.clone()))
+            .collect();
         for (store, item) in series {
-            let value = |day: i32| came.get(&(store.clone(), item.clone(), day)).filter(|_| day < end).copied();
+            let value = |day: i32| {
+                came.get(&(store.clone(), item.clone(), day))
+                    .filter(|_| day < end)
+                    .copied()
+            };
             for step in 0..7 {
                 let key = (store.clone(), item.clone(), end + step);
-                let seasons = (1..=5).filter_map(|season| value(end + step - 7 * season)).next();
+                let seasons = (1..=5)
+                    .filter_map(|season| value(end + step - 7 * season))
+                    .next();
                 naive.push((key.clone(), seasons.unwrap_or(0.0)));
                 let values = (1..=11).filter_map(|back| value(end + step - back)).next();
                 last.push((key, values.unwrap_or(0.0)));
@@ -122,27 +195,56 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
         let (mut rows, mut missing) = (0, 0);
         for (fold, half) in [halves.0, halves.1].into_iter().enumerate() {
             let expected = score(&half.iter().cloned().collect(), &came);
-            assert_score(&forecast["forecasters"][number]["folds"][fold], expected, &names[number].to_string());
+            assert_score(
+                &forecast["forecasters"][number]["folds"][fold],
+                expected,
+                &names[number].to_string(),
+            );
             (rows, missing) = (rows + expected.3, missing + expected.4);
         }
         let scores = &forecast["forecasters"][number];
-        assert_eq!((&scores["overall"]["rows"], &scores["missing"]), (&rows.into(), &missing.into()));
+        assert_eq!(
+            (&scores["overall"]["rows"], &scores["missing"]),
+            (&rows.into(), &missing.into())
+        );
         let steps = scores["steps"].as_array().unwrap();
         assert_eq!(steps.len(), 7);
         let groups = scores["groups"].as_array().unwrap();
-        let sum = |scores: &[Value]| scores.iter().map(|score| score["rows"].as_u64().unwrap()).sum::<u64>();
+        let sum = |scores: &[Value]| {
+            scores
+                .iter()
+                .map(|score| score["rows"].as_u64().unwrap())
+                .sum::<u64>()
+        };
         assert!(groups.len() > 1 && sum(groups) == rows && sum(steps) == rows);
     }
 
     // For people.
-    let text = call(&["backtest", "spec.yaml", "--folds=1", "--report=backtest.html"], &params("history", DAYS - 7))
-        .expect(0)
-        .stdout;
-    for part in ["forecast: qty in 1 fold", "seasonal_naive", "wMAPE", "known before", &date(DAYS - 7), "step"] {
+    let text = call(
+        &[
+            "backtest",
+            "spec.yaml",
+            "--folds=1",
+            "--report=backtest.html",
+        ],
+        &params("history", DAYS - 7),
+    )
+    .expect(0)
+    .stdout;
+    for part in [
+        "forecast: qty in 1 fold",
+        "seasonal_naive",
+        "wMAPE",
+        "known before",
+        &date(DAYS - 7),
+        "step",
+    ] {
         assert!(text.contains(part), "no `{part}` in:\n{text}");
     }
     let page = std::fs::read_to_string(shop.path("backtest.html")).unwrap();
-    assert!(page.contains("Backtest of qty") && page.contains("<svg") && page.contains("last_value"));
+    assert!(
+        page.contains("Backtest of qty") && page.contains("<svg") && page.contains("last_value")
+    );
 }
 
 #[test]
@@ -151,9 +253,20 @@ fn a_fold_without_values_is_told() {
     shop.days("history");
     let spec = std::fs::read_to_string(ready_made("nightly_forecast.yaml")).unwrap();
     shop.write("spec.yaml", &spec);
-    let args = ["backtest", "spec.yaml", "--param=history=history", "--folds=1", "--until=2030-01-01"];
+    let args = [
+        "backtest",
+        "spec.yaml",
+        "--param=history=history",
+        "--folds=1",
+        "--until=2030-01-01",
+    ];
     let call = shop.forebay(&args).expect(0);
-    assert!(call.stderr.contains("no value came for the forecasts of `forecast`"), "{}", call.stderr);
+    assert!(
+        call.stderr
+            .contains("no value came for the forecasts of `forecast`"),
+        "{}",
+        call.stderr
+    );
 }
 
 #[test]
@@ -165,15 +278,27 @@ fn backtests_that_cannot_be_made_are_refused() {
     for (args, message) in [
         (&["--folds=20"][..], "the first would know nothing"),
         (&["--every=12h"], "`12h` is no distance of folds"),
-        (&["--by=price"], "groups are scored by `price`, which `forecast` does not write"),
+        (
+            &["--by=price"],
+            "groups are scored by `price`, which `forecast` does not write",
+        ),
     ] {
-        let call = shop.forebay(&[&["backtest", "spec.yaml", "--param=history=history"], args].concat());
-        assert!(call.code == 78 && call.stderr.contains(message), "{args:?}: {}", call.stderr);
+        let call =
+            shop.forebay(&[&["backtest", "spec.yaml", "--param=history=history"], args].concat());
+        assert!(
+            call.code == 78 && call.stderr.contains(message),
+            "{args:?}: {}",
+            call.stderr
+        );
     }
     let table = "version: 1\nname: table\nsources:\n  demand: { parquet: { path: history }, time: date }\nsinks:\n  \
                  out: { from: demand, parquet: { path: out } }\n";
     shop.write("table.yaml", table);
     let call = shop.forebay(&["backtest", "table.yaml"]);
-    assert!(call.code == 78 && call.stderr.contains("needs a `predict` sink"), "{}", call.stderr);
+    assert!(
+        call.code == 78 && call.stderr.contains("needs a `predict` sink"),
+        "{}",
+        call.stderr
+    );
     assert_eq!(days.len(), DAYS);
 }

@@ -4,7 +4,13 @@ use crate::support::{TestDirectory, content, ready_made, real_data};
 
 /// Runs a spec over several layouts of the same rows under several options; the artifact must
 /// have the same bytes and the output the same rows.
-fn same_bits(spec: &str, param: &str, layouts: &[(&str, String)], shop: &TestDirectory, row_by_row: bool) {
+fn same_bits(
+    spec: &str,
+    param: &str,
+    layouts: &[(&str, String)],
+    shop: &TestDirectory,
+    row_by_row: bool,
+) {
     let spec = ready_made(spec);
     let mut expected = None;
     let mut number = 0;
@@ -16,10 +22,30 @@ fn same_bits(spec: &str, param: &str, layouts: &[(&str, String)], shop: &TestDir
             }
             number += 1;
             let (out, state) = (format!("out{number}"), format!("state{number}"));
-            let (param, out_param) = (format!("--param={param}={path}"), format!("--param=out={}", shop.at(&out)));
-            let args = ["run", &spec, "--json", "--memory=256MiB", &param, &out_param];
-            let options = ["--state", &state, "--threads", threads, "--batch-rows", batch_rows];
-            let summary = shop.forebay(&[&args[..], &options[..]].concat()).expect(0).summary();
+            let (param, out_param) = (
+                format!("--param={param}={path}"),
+                format!("--param=out={}", shop.at(&out)),
+            );
+            let args = [
+                "run",
+                &spec,
+                "--json",
+                "--memory=256MiB",
+                &param,
+                &out_param,
+            ];
+            let options = [
+                "--state",
+                &state,
+                "--threads",
+                threads,
+                "--batch-rows",
+                batch_rows,
+            ];
+            let summary = shop
+                .forebay(&[&args[..], &options[..]].concat())
+                .expect(0)
+                .summary();
             let artifact = summary["artifact_path"].as_str().unwrap();
             let artifact = content(&shop.path(artifact));
             let rows = shop.rows(&out);
@@ -39,27 +65,49 @@ fn same_bits(spec: &str, param: &str, layouts: &[(&str, String)], shop: &TestDir
 #[test]
 fn demand() {
     let shop = TestDirectory::new();
-    let layouts = [("one group a file", shop.demand("a", 1_000_000)), ("small groups", shop.demand("b", 97))];
+    let layouts = [
+        ("one group a file", shop.demand("a", 1_000_000)),
+        ("small groups", shop.demand("b", 97)),
+    ];
     same_bits("demand.yaml", "history", &layouts, &shop, true);
 }
 
 #[test]
 fn clicks() {
     let shop = TestDirectory::new();
-    let layouts = [("one group a file", shop.clicks("a", 1_000_000)), ("small groups", shop.clicks("b", 330))];
+    let layouts = [
+        ("one group a file", shop.clicks("a", 1_000_000)),
+        ("small groups", shop.clicks("b", 330)),
+    ];
     same_bits("clicks.yaml", "log", &layouts, &shop, true);
 }
 
 #[test]
 fn flights_with_weather() {
-    let Some(data) = real_data("flights") else { return };
+    let Some(data) = real_data("flights") else {
+        return;
+    };
     let shop = TestDirectory::new();
-    same_bits("flights.yaml", "data", &[("as it is", data.display().to_string())], &shop, false);
+    same_bits(
+        "flights.yaml",
+        "data",
+        &[("as it is", data.display().to_string())],
+        &shop,
+        false,
+    );
 }
 
 #[test]
 fn taxi() {
-    let Some(data) = real_data("taxi") else { return };
+    let Some(data) = real_data("taxi") else {
+        return;
+    };
     let shop = TestDirectory::new();
-    same_bits("taxi.yaml", "data", &[("as it is", data.display().to_string())], &shop, true);
+    same_bits(
+        "taxi.yaml",
+        "data",
+        &[("as it is", data.display().to_string())],
+        &shop,
+        true,
+    );
 }

@@ -44,12 +44,17 @@ struct S3ServerState {
 
 /// The MD5 sum of a content, by which stores name it.
 pub fn md5_text(content: &[u8]) -> String {
-    Md5::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    Md5::digest(content)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Answers the requests of all connections, which are counted from 0.
-pub async fn serve<A>(listener: TcpListener, answer: impl Fn(u64, Request<Incoming>) -> A + Clone + Send + 'static)
-where
+pub async fn serve<A>(
+    listener: TcpListener,
+    answer: impl Fn(u64, Request<Incoming>) -> A + Clone + Send + 'static,
+) where
     A: Future<Output = std::io::Result<StoreResponse>> + Send + 'static,
 {
     let mut connection = 0;
@@ -58,7 +63,9 @@ where
         connection += 1;
         tokio::spawn(async move {
             let service = service_fn(move |request| answer(number, request));
-            let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
+            let _ = Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(socket), service)
+                .await;
         });
     }
 }
@@ -73,7 +80,11 @@ impl Deref for S3Server {
 
 impl S3Server {
     pub fn start(root: &Path) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(root).unwrap());
         service.set_auth(SimpleAuth::from_single("key", SECRET));
         let failures: Arc<FailureInjector> = Arc::default();
@@ -87,9 +98,17 @@ impl S3Server {
         let failing = failures.clone();
         runtime.spawn(serve(listener, move |connection, request| {
             let (failures, shared) = (failing.clone(), shared.clone());
-            async move { failures.answer(connection, request, |request| shared.serve_request(request)).await }
+            async move {
+                failures
+                    .answer(connection, request, |request| shared.serve_request(request))
+                    .await
+            }
         }));
-        S3Server { _runtime: runtime, endpoint, failures }
+        S3Server {
+            _runtime: runtime,
+            endpoint,
+            failures,
+        }
     }
 
     /// A workshop with a bucket `lake` and demand in it, and a server over it.
@@ -122,14 +141,22 @@ impl S3Server {
 impl S3ServerState {
     /// What the server answers. It leaves the conditions of reads to others.
     async fn serve_request(&self, request: Request<Incoming>) -> StoreResponse {
-        let wanted = request.headers().get(header::IF_MATCH).cloned().filter(|_| request.method() == "GET");
+        let wanted = request
+            .headers()
+            .get(header::IF_MATCH)
+            .cloned()
+            .filter(|_| request.method() == "GET");
         let writer = match request.method().as_str() {
             "GET" | "HEAD" => None,
             _ => Some(self.writers.lock().await),
         };
         let (bucket, is_listing) = (
             request.uri().path().trim_matches('/').to_owned(),
-            request.method() == "GET" && request.uri().query().is_some_and(|query| query.contains("list-type=2")),
+            request.method() == "GET"
+                && request
+                    .uri()
+                    .query()
+                    .is_some_and(|query| query.contains("list-type=2")),
         );
         let answer = Service::call(&self.service, request).await.unwrap();
         drop(writer);
@@ -137,10 +164,14 @@ impl S3ServerState {
             let (mut parts, body) = answer.into_parts();
             let text = String::from_utf8(body.collect().await.unwrap().to_bytes().into()).unwrap();
             parts.headers.remove(header::CONTENT_LENGTH);
-            let body = Full::new(Bytes::from(self.with_etags(&bucket, &text))).map_err(|never| match never {});
+            let body = Full::new(Bytes::from(self.with_etags(&bucket, &text)))
+                .map_err(|never| match never {});
             return Response::from_parts(parts, body.boxed_unsync());
         }
-        if answer.status().is_success() && wanted.is_some() && wanted.as_ref() != answer.headers().get(header::ETAG) {
+        if answer.status().is_success()
+            && wanted.is_some()
+            && wanted.as_ref() != answer.headers().get(header::ETAG)
+        {
             return empty_response(StatusCode::PRECONDITION_FAILED);
         }
         answer.map(|body| body.map_err(std::io::Error::other).boxed_unsync())
@@ -155,9 +186,18 @@ impl S3ServerState {
         with.extend(objects.next());
         for object in objects {
             with.push_str("<Contents>");
-            let key = object.split("<Key>").nth(1).and_then(|rest| rest.split("</Key>").next()).unwrap_or_default();
-            let is_source = ["demand/", "in/"].iter().any(|folder| key.starts_with(folder));
-            if let Some(bytes) = is_source.then(|| std::fs::read(self.root.join(bucket).join(key)).ok()).flatten() {
+            let key = object
+                .split("<Key>")
+                .nth(1)
+                .and_then(|rest| rest.split("</Key>").next())
+                .unwrap_or_default();
+            let is_source = ["demand/", "in/"]
+                .iter()
+                .any(|folder| key.starts_with(folder));
+            if let Some(bytes) = is_source
+                .then(|| std::fs::read(self.root.join(bucket).join(key)).ok())
+                .flatten()
+            {
                 with.push_str(&format!("<ETag>&quot;{}&quot;</ETag>", md5_text(&bytes)));
             }
             with.push_str(object);

@@ -35,11 +35,19 @@ fn yaml_and_builder_are_one() {
     let (data, out) = (shop.demand("data", 1000), shop.at("out"));
     let text = SPEC.replace("DATA", &data).replace("OUT", &out);
     shop.write("spec.yaml", &text);
-    let options = SessionOptions::default().threads(2).memory_bytes(1 << 30).state(shop.at("state"));
+    let options = SessionOptions::default()
+        .threads(2)
+        .memory_bytes(1 << 30)
+        .state(shop.at("state"));
     let forebay = Forebay::new().with_options(options);
-    let from_yaml = forebay.read_spec(shop.path("spec.yaml"), [("", ""); 0]).unwrap();
+    let from_yaml = forebay
+        .read_spec(shop.path("spec.yaml"), [("", ""); 0])
+        .unwrap();
     let pipeline = PipelineBuilder::new("demand");
-    let demand = pipeline.source("demand", ParquetSource::at(&data)).time("date").keys(["store_id", "item_id"]);
+    let demand = pipeline
+        .source("demand", ParquetSource::at(&data))
+        .time("date")
+        .keys(["store_id", "item_id"]);
     let features = pipeline
         .step("features", &demand)
         .fit_on("train")
@@ -49,7 +57,13 @@ fn yaml_and_builder_are_one() {
     pipeline.split([("train", "date < DATE '2016-05-10'")]);
     pipeline.sink("table", &features, ParquetSink::at(&out));
     let built = pipeline.build().unwrap();
-    let ids = |report: &RunReport| report.passes.iter().map(|pass| pass.id.clone()).collect::<Vec<_>>();
+    let ids = |report: &RunReport| {
+        report
+            .passes
+            .iter()
+            .map(|pass| pass.id.clone())
+            .collect::<Vec<_>>()
+    };
     let first = forebay.run(&from_yaml).unwrap();
     assert!(!first.nothing_new);
     // The second continues what the first one did: there is nothing left to do.
@@ -105,14 +119,31 @@ fn plain(pipeline: &Pipeline) -> serde_json::Value {
 #[test]
 fn the_examples_of_the_readme_are_one_pipeline() {
     let page = std::fs::read_to_string(crate::support::repository().join("README.md")).unwrap();
-    assert!(page.split_whitespace().count() < 900, "{} words", page.split_whitespace().count());
+    assert!(
+        page.split_whitespace().count() < 900,
+        "{} words",
+        page.split_whitespace().count()
+    );
     let own = include_str!("builder.rs");
-    let own = own.split_once("begins here,\n").unwrap().1.split_once("    // and ends here.").unwrap().0;
-    let own: Vec<&str> = own.lines().map(|line| line.strip_prefix("    ").unwrap_or(line)).collect();
-    assert!(block(&page, "rust").contains(&own.join("\n")), "the README differs from this file");
+    let own = own
+        .split_once("begins here,\n")
+        .unwrap()
+        .1
+        .split_once("    // and ends here.")
+        .unwrap()
+        .0;
+    let own: Vec<&str> = own
+        .lines()
+        .map(|line| line.strip_prefix("    ").unwrap_or(line))
+        .collect();
+    assert!(
+        block(&page, "rust").contains(&own.join("\n")),
+        "the README differs from this file"
+    );
     let forebay = Forebay::new();
     let text = block(&page, "yaml");
-    let from_yaml = forebay::spec::parse(text, "README.md", &BTreeMap::new(), &forebay.spec_catalog()).unwrap();
+    let from_yaml =
+        forebay::spec::parse(text, "README.md", &BTreeMap::new(), &forebay.spec_catalog()).unwrap();
     assert_eq!(plain(&readme_pipeline().unwrap()), plain(&from_yaml));
 }
 
@@ -124,7 +155,10 @@ fn from_yaml(forebay: &Forebay, step: &str) -> Step {
     );
     let pipeline = forebay::spec::parse(&text, "t.yaml", &BTreeMap::new(), &forebay.spec_catalog());
     let mut pipeline = pipeline.unwrap_or_else(|fault| panic!("{step}: {fault}"));
-    Step { at: None, ..pipeline.nodes.remove(0).steps.remove(0) }
+    Step {
+        at: None,
+        ..pipeline.nodes.remove(0).steps.remove(0)
+    }
 }
 
 fn made<T: ConfiguredTransform>(transform: T) -> Step {
@@ -221,7 +255,10 @@ fn every_transform_is_the_same_from_both() {
     ];
     let forebay = Forebay::new();
     let named: BTreeSet<&str> = cases.iter().map(|(_, step)| step.kind.as_str()).collect();
-    assert_eq!(named, forebay.registry.kinds().map(|kind| kind.name).collect());
+    assert_eq!(
+        named,
+        forebay.registry.kinds().map(|kind| kind.name).collect()
+    );
     for (text, built) in &cases {
         assert_eq!(from_yaml(&forebay, text), *built, "{text}");
     }
@@ -231,20 +268,34 @@ fn every_transform_is_the_same_from_both() {
 fn faults(change: impl FnOnce(&PipelineBuilder)) -> Vec<(String, String)> {
     let pipeline = PipelineBuilder::new("demand");
     let demand = pipeline.source("demand", ParquetSource::at("data"));
-    let features = pipeline.step("features", &demand).fit_on("train").apply(standardize(["price"]));
+    let features = pipeline
+        .step("features", &demand)
+        .fit_on("train")
+        .apply(standardize(["price"]));
     pipeline.split([("train", "qty > 0")]);
     pipeline.sink("table", &features, ParquetSink::at("out"));
     change(&pipeline);
-    let faults = pipeline.build().err().map(Fault::into_each).unwrap_or_default();
-    let texts = faults.iter().map(|fault| (fault.message().to_owned(), fault.hint_text().unwrap_or("").to_owned()));
+    let faults = pipeline
+        .build()
+        .err()
+        .map(Fault::into_each)
+        .unwrap_or_default();
+    let texts = faults.iter().map(|fault| {
+        (
+            fault.message().to_owned(),
+            fault.hint_text().unwrap_or("").to_owned(),
+        )
+    });
     texts.collect()
 }
 
 #[test]
 fn building_parses_the_sql_of_steps() {
     let told = faults(|p| {
-        let wrong =
-            p.step("more", "features").apply(filter("qty >")).apply(derive([("a", "price +"), ("b", "qty * 2")]));
+        let wrong = p
+            .step("more", "features")
+            .apply(filter("qty >"))
+            .apply(derive([("a", "price +"), ("b", "qty * 2")]));
         wrong.apply(filter("qty > 0 AND random() < 0.5"));
     });
     let messages: Vec<&str> = told.iter().map(|(message, _)| message.as_str()).collect();
@@ -256,7 +307,8 @@ fn building_parses_the_sql_of_steps() {
     let spec = "version: 1\nname: demand\nsources: { demand: { parquet: { path: data } } }\nsteps:\n  more:\n    \
                 from: demand\n    do: [{ filter: \"qty >\" }]\n";
     let forebay = Forebay::new();
-    let fault = forebay::spec::parse(spec, "spec.yaml", &BTreeMap::new(), &forebay.spec_catalog()).unwrap_err();
+    let fault = forebay::spec::parse(spec, "spec.yaml", &BTreeMap::new(), &forebay.spec_catalog())
+        .unwrap_err();
     assert_eq!(fault.message(), messages[0]);
 }
 
@@ -304,7 +356,10 @@ fn building_reports_every_problem() {
     ];
     for (number, (change, expected)) in cases.into_iter().enumerate() {
         let found = faults(change);
-        let found: Vec<(&str, &str)> = found.iter().map(|(message, hint)| (message.as_str(), hint.as_str())).collect();
+        let found: Vec<(&str, &str)> = found
+            .iter()
+            .map(|(message, hint)| (message.as_str(), hint.as_str()))
+            .collect();
         assert_eq!(found, expected, "case {number}");
     }
 }
@@ -315,21 +370,35 @@ fn checks_and_runs_of_a_built_pipeline_report_every_problem() {
     let pipeline = PipelineBuilder::new("demand");
     let demand = pipeline.source("demand", ParquetSource::at(shop.demand("data", 100)));
     let features = pipeline
-        .step("features", &demand.time("date").keys(["store_id", "item_id"]))
+        .step(
+            "features",
+            &demand.time("date").keys(["store_id", "item_id"]),
+        )
         .apply(lag(["qtyy"]).by(["7d"]))
-        .apply(derive([("dearer", "pryce + 1"), ("twice", "dearer + itemm")]))
+        .apply(derive([
+            ("dearer", "pryce + 1"),
+            ("twice", "dearer + itemm"),
+        ]))
         .apply(standardize(["qtyy_lag_7d", "prise"]).by(["twice", "stor"]));
     pipeline.sink("table", &features, ParquetSink::at(shop.at("out")));
     let built = pipeline.build().unwrap();
     let forebay = Forebay::new().with_options(SessionOptions::default().state(shop.at("state")));
-    for fault in [forebay.check(&built).err().unwrap(), forebay.run(&built).err().unwrap()] {
+    for fault in [
+        forebay.check(&built).err().unwrap(),
+        forebay.run(&built).err().unwrap(),
+    ] {
         let found: Vec<String> = fault
             .into_each()
             .iter()
             .map(|fault| {
                 let site = fault.site();
                 let part = |part: &Option<String>| part.clone().unwrap_or_default();
-                format!("{} {} {}", part(&site.step), part(&site.field), part(&site.column))
+                format!(
+                    "{} {} {}",
+                    part(&site.step),
+                    part(&site.field),
+                    part(&site.column)
+                )
             })
             .collect();
         let expected = [
@@ -349,9 +418,17 @@ fn rows_of_steps_are_collected_and_streamed() {
     let shop = TestDirectory::new();
     let data = shop.demand("data", 1000);
     let pipeline = PipelineBuilder::new("demand");
-    let demand = pipeline.source("demand", ParquetSource::at(&data)).time("date").keys(["store_id", "item_id"]);
-    let scaled = pipeline.step("scaled", &demand).apply(filter("qty IS NOT NULL")).apply(standardize(["price"]));
-    let totals = pipeline.step("totals", &scaled).apply(aggregate().compute([("rows", agg::count("*"))]));
+    let demand = pipeline
+        .source("demand", ParquetSource::at(&data))
+        .time("date")
+        .keys(["store_id", "item_id"]);
+    let scaled = pipeline
+        .step("scaled", &demand)
+        .apply(filter("qty IS NOT NULL"))
+        .apply(standardize(["price"]));
+    let totals = pipeline
+        .step("totals", &scaled)
+        .apply(aggregate().compute([("rows", agg::count("*"))]));
     pipeline.sink("table", &scaled, ParquetSink::at(shop.at("out")));
     let built = pipeline.build().unwrap();
     let options = SessionOptions::default().state(shop.at("state"));
@@ -360,13 +437,27 @@ fn rows_of_steps_are_collected_and_streamed() {
     let collected = forebay.collect(&built, &scaled).unwrap();
     let mut batches = forebay.rows(&built, &scaled).unwrap();
     assert!(batches.schema().field_with_name("price").is_ok());
-    assert!(batches.by_ref().map(Result::unwrap).eq(collected.iter().cloned()));
+    assert!(
+        batches
+            .by_ref()
+            .map(Result::unwrap)
+            .eq(collected.iter().cloned())
+    );
     drop(batches);
-    let streamed = futures::executor::block_on(forebay.stream(&built, &scaled).unwrap().collect::<Vec<_>>());
-    assert!(streamed.into_iter().map(Result::unwrap).eq(collected.iter().cloned()));
+    let streamed =
+        futures::executor::block_on(forebay.stream(&built, &scaled).unwrap().collect::<Vec<_>>());
+    assert!(
+        streamed
+            .into_iter()
+            .map(Result::unwrap)
+            .eq(collected.iter().cloned())
+    );
     let rows: usize = collected.iter().map(|batch| batch.num_rows()).sum();
     let total = &forebay.collect(&built, &totals).unwrap()[0]["rows"];
-    assert_eq!(arrow::array::AsArray::as_primitive::<arrow::datatypes::Int64Type>(total).value(0), rows as i64);
+    assert_eq!(
+        arrow::array::AsArray::as_primitive::<arrow::datatypes::Int64Type>(total).value(0),
+        rows as i64
+    );
     assert!(!shop.path("out").exists());
     // Nothing stays in the state directory's place.
     let left = std::fs::read_dir(shop.path("state")).map_or(0, |entries| entries.count());
@@ -377,12 +468,15 @@ fn rows_of_steps_are_collected_and_streamed() {
     assert_eq!(report.outputs[0].rows, rows as u64);
     let written = shop.rows("out");
     assert_eq!(
-        arrow::compute::concat_batches(&collected[0].schema(), &collected).unwrap().columns(),
+        arrow::compute::concat_batches(&collected[0].schema(), &collected)
+            .unwrap()
+            .columns(),
         written.columns()
     );
 
     let unknown = forebay.collect(&built, "scald").err().unwrap();
     assert_eq!(unknown.hint_text(), Some("did you mean `scaled`?"));
-    let unknown = futures::executor::block_on(forebay.stream(&built, "scald").unwrap().collect::<Vec<_>>());
+    let unknown =
+        futures::executor::block_on(forebay.stream(&built, "scald").unwrap().collect::<Vec<_>>());
     assert_eq!(unknown[0].as_ref().err().unwrap().code().name, "FB0105");
 }

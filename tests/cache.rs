@@ -13,7 +13,10 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Makes everything below a directory some days older.
 fn age(dir: &Path, days: u32) {
     for (name, _) in content(dir) {
-        let file = std::fs::File::options().write(true).open(dir.join(name)).unwrap();
+        let file = std::fs::File::options()
+            .write(true)
+            .open(dir.join(name))
+            .unwrap();
         let time = file.metadata().unwrap().modified().unwrap();
         file.set_modified(time - days * DAY).unwrap();
     }
@@ -34,7 +37,10 @@ fn cache(nights: &NightlyFixture, args: &[&str], code: i32) -> Value {
 
 fn entries(kinds: &Value, kind: &str) -> u64 {
     let kinds = kinds.as_array().unwrap().iter();
-    kinds.filter(|found| found["kind"] == kind).map(|found| found["entries"].as_u64().unwrap()).sum()
+    kinds
+        .filter(|found| found["kind"] == kind)
+        .map(|found| found["entries"].as_u64().unwrap())
+        .sum()
 }
 
 #[test]
@@ -46,13 +52,26 @@ fn entries_in_use_stay_at_any_age() {
     (30..32).for_each(|day| nights.show(day));
     nights.run_night(2);
     let all = cache(&nights, &["ls"], 0);
-    for (kind, least) in
-        [("states", 4), ("partials", 10), ("carries", 2), ("shards", 2), ("artifacts", 2), ("notes", 1), ("costs", 1)]
-    {
+    for (kind, least) in [
+        ("states", 4),
+        ("partials", 10),
+        ("carries", 2),
+        ("shards", 2),
+        ("artifacts", 2),
+        ("notes", 1),
+        ("costs", 1),
+    ] {
         assert!(entries(&all["kinds"], kind) >= least, "{kind}: {all}");
     }
-    let unread = nights.shop.forebay(&["cache", "ls", "--state=state-out"]).expect(0).stdout;
-    assert!(unread.lines().any(|line| line.starts_with("partials")), "{unread}");
+    let unread = nights
+        .shop
+        .forebay(&["cache", "ls", "--state=state-out"])
+        .expect(0)
+        .stdout;
+    assert!(
+        unread.lines().any(|line| line.starts_with("partials")),
+        "{unread}"
+    );
 
     // What killed runs leave.
     let state = nights.shop.path("state-out");
@@ -67,9 +86,18 @@ fn entries_in_use_stay_at_any_age() {
         std::fs::write(file, "lost").unwrap();
     }
     let younger = cache(&nights, &["gc", "--older-than", "30d"], 0);
-    assert_eq!(younger["removed"].as_array().map(Vec::len), Some(0), "{younger}");
+    assert_eq!(
+        younger["removed"].as_array().map(Vec::len),
+        Some(0),
+        "{younger}"
+    );
     age(&state, 40);
-    std::fs::File::options().write(true).open(&lost[0]).unwrap().set_modified(SystemTime::now() - 40 * DAY).unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(&lost[0])
+        .unwrap()
+        .set_modified(SystemTime::now() - 40 * DAY)
+        .unwrap();
     age(&nights.shop.root("out"), 40);
 
     let before = content(&state);
@@ -78,10 +106,17 @@ fn entries_in_use_stay_at_any_age() {
     let gone = cache(&nights, &["gc", "--older-than", "30d"], 0);
     assert_eq!(would["removed"], gone["removed"]);
     for kind in ["states", "carries", "passes", "outputs"] {
-        assert!(entries(&gone["removed"], kind) > 0, "{kind} of the first night are still there: {gone}");
+        assert!(
+            entries(&gone["removed"], kind) > 0,
+            "{kind} of the first night are still there: {gone}"
+        );
     }
     assert!(lost.iter().all(|file| !file.exists()), "leftovers");
-    assert_eq!(entries(&gone["removed"], "costs"), 0, "they tell how long the next night will take: {gone}");
+    assert_eq!(
+        entries(&gone["removed"], "costs"),
+        0,
+        "they tell how long the next night will take: {gone}"
+    );
     cache(&nights, &["verify"], 0);
     nights.show(32);
     assert_eq!(nights.run_night(2), nights.rows([32]), "the night after");
@@ -96,11 +131,19 @@ fn a_size_limit_keeps_entries_in_use() {
     nights.run_night(2);
     let gone = cache(&nights, &["gc", "--max-size", "1kB"], 0);
     assert!(entries(&gone["removed"], "states") > 0, "{gone}");
-    let left: u64 = gone["kept"].as_array().unwrap().iter().map(|kind| kind["bytes"].as_u64().unwrap()).sum();
+    let left: u64 = gone["kept"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|kind| kind["bytes"].as_u64().unwrap())
+        .sum();
     assert!(left > 1000 && gone["bytes_in_use"] == left, "{gone}");
     assert_eq!(nights.run_night(1), 0, "nothing new");
     let spec = ["gc", "--older-than", "soon"];
-    nights.shop.forebay(&[&["cache"], &spec[..]].concat()).expect(64);
+    nights
+        .shop
+        .forebay(&[&["cache"], &spec[..]].concat())
+        .expect(64);
 }
 
 #[test]
@@ -111,8 +154,13 @@ fn broken_entries_are_named() {
     let sound = cache(&nights, &["verify"], 0);
     assert!(sound["files"].as_u64().unwrap() > 10 && sound["broken"] == serde_json::json!([]));
     let mut victims = Vec::new();
-    for dir in ["state-out/states", "state-out/partials", "state-out/carries", "state-out/notes", ".out.forebay/_data"]
-    {
+    for dir in [
+        "state-out/states",
+        "state-out/partials",
+        "state-out/carries",
+        "state-out/notes",
+        ".out.forebay/_data",
+    ] {
         let name = content(&nights.shop.path(dir)).remove(0).0;
         flip_bit(&nights.shop.path(dir).join(&name));
         victims.push(name);
@@ -125,7 +173,9 @@ fn broken_entries_are_named() {
     assert_eq!(broken.len(), victims.len(), "{found}");
     for victim in &victims {
         assert!(
-            broken.iter().any(|file| file["path"].as_str().unwrap().ends_with(victim.as_str())),
+            broken
+                .iter()
+                .any(|file| file["path"].as_str().unwrap().ends_with(victim.as_str())),
             "{victim}: {found}"
         );
     }
@@ -156,9 +206,15 @@ fn a_broken_file_of_gathered_rows_is_named() {
     (0..3).for_each(|day| nights.show(day));
     nights.run_night(2);
     let folder = nights.shop.path("state-out/gathered");
-    let (name, _) = content(&folder).into_iter().find(|(name, _)| name.ends_with(".parquet.data")).unwrap();
+    let (name, _) = content(&folder)
+        .into_iter()
+        .find(|(name, _)| name.ends_with(".parquet.data"))
+        .unwrap();
     flip_bit(&folder.join(&name));
     let found = cache(&nights, &["verify"], 65);
     let broken = found["broken"].as_array().unwrap();
-    assert!(broken.len() == 1 && broken[0]["path"].as_str().unwrap().ends_with(&name), "{found}");
+    assert!(
+        broken.len() == 1 && broken[0]["path"].as_str().unwrap().ends_with(&name),
+        "{found}"
+    );
 }

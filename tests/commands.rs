@@ -5,7 +5,12 @@ use crate::support::{TestDirectory, ready_made};
 #[test]
 fn usage_mistakes_exit_64() {
     let shop = TestDirectory::new();
-    for args in [&["runn"][..], &["run"], &["run", "a.yaml", "--memory", "lots"], &["generate", "demand"]] {
+    for args in [
+        &["runn"][..],
+        &["run"],
+        &["run", "a.yaml", "--memory", "lots"],
+        &["generate", "demand"],
+    ] {
         let call = shop.forebay(args).expect(64);
         assert!(call.stdout.is_empty(), "{args:?} wrote to standard output");
         assert!(!call.stderr.is_empty());
@@ -25,8 +30,18 @@ fn check_reports_every_problem_at_once() {
         "version: 1\nname: bad\nsources:\n  a:\n    parqet: { path: x }\nsteps:\n  b:\n    from: aa\n    do:\n      - standarize: { columns: [x] }\nsinks:\n  c: { from: b, parquet: { path: out, compresion: zstd } }\n",
     );
     let call = shop.forebay(&["check", "bad.yaml"]).expect(78);
-    for word in ["parqet", "standarize", "compresion", "did you mean `standardize`?", "bad.yaml:10:"] {
-        assert!(call.stderr.contains(word), "`{word}` is missing in\n{}", call.stderr);
+    for word in [
+        "parqet",
+        "standarize",
+        "compresion",
+        "did you mean `standardize`?",
+        "bad.yaml:10:",
+    ] {
+        assert!(
+            call.stderr.contains(word),
+            "`{word}` is missing in\n{}",
+            call.stderr
+        );
     }
 }
 
@@ -35,7 +50,8 @@ fn every_ready_made_spec_is_sound() {
     let shop = TestDirectory::new();
     for entry in std::fs::read_dir(crate::support::repository().join("pipelines/specs")).unwrap() {
         let path = entry.unwrap().path();
-        shop.forebay(&["check", "--offline", &path.display().to_string()]).expect(0);
+        shop.forebay(&["check", "--offline", &path.display().to_string()])
+            .expect(0);
     }
 }
 
@@ -43,7 +59,15 @@ fn every_ready_made_spec_is_sound() {
 fn missing_data_says_where_and_leaves_nothing() {
     let shop = TestDirectory::new();
     let spec = ready_made("demand.yaml");
-    let call = shop.forebay(&["run", &spec, "--param=history=nowhere", "--param=out=out", "--json"]).expect(65);
+    let call = shop
+        .forebay(&[
+            "run",
+            &spec,
+            "--param=history=nowhere",
+            "--param=out=out",
+            "--json",
+        ])
+        .expect(65);
     assert!(call.stderr.contains("FB0201"), "{}", call.stderr);
     assert_eq!(call.summary()["fault"]["code"], "FB0201");
     assert!(!shop.path("out").exists());
@@ -53,18 +77,24 @@ fn missing_data_says_where_and_leaves_nothing() {
 fn new_writes_a_spec_that_runs() {
     let shop = TestDirectory::new();
     shop.demand("demand", 1000);
-    shop.forebay(&["new", "demand", "--out", "spec.yaml"]).expect(0);
-    let summary = shop.forebay(&["run", "spec.yaml", "--json"]).expect(0).summary();
+    shop.forebay(&["new", "demand", "--out", "spec.yaml"])
+        .expect(0);
+    let summary = shop
+        .forebay(&["run", "spec.yaml", "--json"])
+        .expect(0)
+        .summary();
     assert!(summary["outputs"][0]["rows"].as_u64().unwrap() > 0);
     // It never overwrites a file: the user may have edited it.
-    shop.forebay(&["new", "demand", "--out", "spec.yaml"]).expect(64);
+    shop.forebay(&["new", "demand", "--out", "spec.yaml"])
+        .expect(64);
 }
 
 #[test]
 fn new_finds_time_keys_split_and_windows_of_the_label() {
     let shop = TestDirectory::new();
     shop.demand("demand", 1000);
-    shop.forebay(&["new", "demand", "--out", "spec.yaml", "--label", "qty"]).expect(0);
+    shop.forebay(&["new", "demand", "--out", "spec.yaml", "--label", "qty"])
+        .expect(0);
     let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
     let expected = [
         "#   qty         int32      ",
@@ -79,11 +109,23 @@ fn new_finds_time_keys_split_and_windows_of_the_label() {
         assert!(text.contains(part), "`{part}` is missing in\n{text}");
     }
     let checked = shop.forebay(&["check", "spec.yaml"]).expect(0);
-    assert!(checked.stdout.ends_with("no problems\n") && checked.stderr.is_empty(), "{checked:?}");
-    let summary = shop.forebay(&["run", "spec.yaml", "--json"]).expect(0).summary();
+    assert!(
+        checked.stdout.ends_with("no problems\n") && checked.stderr.is_empty(),
+        "{checked:?}"
+    );
+    let summary = shop
+        .forebay(&["run", "spec.yaml", "--json"])
+        .expect(0)
+        .summary();
     assert!(summary["outputs"][0]["rows"].as_u64().unwrap() > 0);
-    let unknown = shop.forebay(&["new", "demand", "--label", "qyt"]).expect(78);
-    assert!(unknown.stderr.contains("did you mean `qty`?"), "{}", unknown.stderr);
+    let unknown = shop
+        .forebay(&["new", "demand", "--label", "qyt"])
+        .expect(78);
+    assert!(
+        unknown.stderr.contains("did you mean `qty`?"),
+        "{}",
+        unknown.stderr
+    );
 }
 
 #[test]
@@ -92,11 +134,20 @@ fn explain_has_three_forms() {
     let data = shop.demand("data", 1000);
     let (spec, param) = (ready_made("demand.yaml"), format!("--param=history={data}"));
     let text = shop.forebay(&["explain", &spec, &param]).expect(0).stdout;
-    assert!(text.contains("pass 1") && text.contains("vocabulary"), "{text}");
-    let json = shop.forebay(&["explain", &spec, &param, "--format", "json"]).expect(0).stdout;
+    assert!(
+        text.contains("pass 1") && text.contains("vocabulary"),
+        "{text}"
+    );
+    let json = shop
+        .forebay(&["explain", &spec, &param, "--format", "json"])
+        .expect(0)
+        .stdout;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert!(json["passes"].as_array().unwrap().len() >= 3);
-    let mermaid = shop.forebay(&["explain", &spec, &param, "--format", "mermaid"]).expect(0).stdout;
+    let mermaid = shop
+        .forebay(&["explain", &spec, &param, "--format", "mermaid"])
+        .expect(0)
+        .stdout;
     assert!(mermaid.starts_with("flowchart"), "{mermaid}");
 }
 
@@ -106,8 +157,18 @@ fn schema_doctor_and_completions_answer() {
     let schema = shop.forebay(&["schema"]).expect(0).stdout;
     let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
     assert!(schema["$schema"].as_str().unwrap().contains("2020-12"));
-    assert!(shop.forebay(&["doctor"]).expect(0).stdout.contains("memory"));
-    assert!(shop.forebay(&["completions", "bash"]).expect(0).stdout.contains("forebay"));
+    assert!(
+        shop.forebay(&["doctor"])
+            .expect(0)
+            .stdout
+            .contains("memory")
+    );
+    assert!(
+        shop.forebay(&["completions", "bash"])
+            .expect(0)
+            .stdout
+            .contains("forebay")
+    );
 }
 
 /// The references in the repository are those of this program; `FOREBAY_BLESS=1` rewrites them.
@@ -116,7 +177,10 @@ fn references_are_up_to_date() {
     let shop = TestDirectory::new();
     let made = [
         ("spec.schema.json", shop.forebay(&["schema"])),
-        ("REFERENCE.md", shop.forebay(&["schema", "--format", "markdown"])),
+        (
+            "REFERENCE.md",
+            shop.forebay(&["schema", "--format", "markdown"]),
+        ),
     ];
     for (name, call) in made {
         let path = crate::support::repository().join("pipelines").join(name);
@@ -125,6 +189,9 @@ fn references_are_up_to_date() {
             std::fs::write(&path, &text).unwrap();
         }
         let stored = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(stored == text, "{name} is out of date: run the tests with FOREBAY_BLESS=1");
+        assert!(
+            stored == text,
+            "{name} is out of date: run the tests with FOREBAY_BLESS=1"
+        );
     }
 }

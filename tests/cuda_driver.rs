@@ -13,8 +13,8 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, Float32Array, RecordBatch};
 use cudarc::driver::{CudaEvent, CudaFunction, CudaSlice, PinnedHostSlice, sys};
 use forebay::feed::{
-    BatchFeatures, BlockDataset, BlockSource, DatasetBlock, FeatureField, Feed, FeedOptions, HostMemory, SampleOrder,
-    SlotAllocator, SlotMemory,
+    BatchFeatures, BlockDataset, BlockSource, DatasetBlock, FeatureField, Feed, FeedOptions,
+    HostMemory, SampleOrder, SlotAllocator, SlotMemory,
 };
 use forebay::model::ContentId;
 use forebay::prelude::*;
@@ -24,13 +24,22 @@ use crate::support::{FOREBAY, ProgramOutput, TestDirectory, repository};
 
 /// How many seeds a test goes through.
 fn seeds(default: u64) -> u64 {
-    std::env::var("FOREBAY_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    std::env::var("FOREBAY_SEEDS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
 }
 
 /// The library under the names that cudarc looks for.
 fn libraries(shop: &TestDirectory, names: &[&str]) -> String {
-    let built = std::env::current_exe().unwrap().with_file_name("libfake_cuda.so");
-    assert!(built.exists(), "{} is built with this binary", built.display());
+    let built = std::env::current_exe()
+        .unwrap()
+        .with_file_name("libfake_cuda.so");
+    assert!(
+        built.exists(),
+        "{} is built with this binary",
+        built.display()
+    );
     let dir = shop.path("libraries");
     std::fs::create_dir_all(&dir).unwrap();
     for name in names {
@@ -48,15 +57,23 @@ fn on_driver(
     libraries: &str,
     environment: &[(&str, &str)],
 ) -> ProgramOutput {
-    command.env("LD_LIBRARY_PATH", libraries).env("FAKE_CUDA_REPORT", shop.path("report"));
-    command.env("TMPDIR", shop.path("")).envs(environment.iter().copied());
+    command
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("FAKE_CUDA_REPORT", shop.path("report"));
+    command
+        .env("TMPDIR", shop.path(""))
+        .envs(environment.iter().copied());
     command.output().unwrap().into()
 }
 
 /// What the driver has seen.
 fn violations(shop: &TestDirectory) -> Vec<String> {
     let report = std::fs::read_to_string(shop.path("report")).unwrap_or_default();
-    report.lines().filter_map(|line| line.strip_prefix("violation: ")).map(str::to_owned).collect()
+    report
+        .lines()
+        .filter_map(|line| line.strip_prefix("violation: "))
+        .map(str::to_owned)
+        .collect()
 }
 
 // ---- batches through the ring ----
@@ -70,7 +87,10 @@ struct NumberBlocks;
 
 impl BlockSource for NumberBlocks {
     fn dataset(&self) -> BlockDataset {
-        let block = DatasetBlock { rows: u64::from(BLOCK_ROWS), ..DatasetBlock::default() };
+        let block = DatasetBlock {
+            rows: u64::from(BLOCK_ROWS),
+            ..DatasetBlock::default()
+        };
         BlockDataset::new(ContentId::of(b"numbers"), vec![block; BLOCKS as usize])
     }
 
@@ -88,8 +108,15 @@ impl BlockSource for NumberBlocks {
 }
 
 fn feed(allocator: Arc<dyn SlotAllocator>) -> Feed {
-    let features = BatchFeatures { dense: vec![FeatureField::new("x")], ..BatchFeatures::default() };
-    let mut config = FeedOptions::new(vec![Arc::new(NumberBlocks)], features, SampleOrder::shuffled(3, 1000));
+    let features = BatchFeatures {
+        dense: vec![FeatureField::new("x")],
+        ..BatchFeatures::default()
+    };
+    let mut config = FeedOptions::new(
+        vec![Arc::new(NumberBlocks)],
+        features,
+        SampleOrder::shuffled(3, 1000),
+    );
     (config.batch_rows, config.threads, config.slots) = (BATCH_ROWS, 2, 4);
     config.allocator = allocator;
     Feed::start(config).unwrap()
@@ -138,11 +165,21 @@ fn wrong_batches<D: CudaDriven>(device: &D, slots: Arc<dyn SlotAllocator>) -> us
     run_stage(&mut feed(Arc::new(HostMemory)), &HostDevice, &mut host).unwrap();
     assert_eq!(host.0.len() as u32, BLOCKS * BLOCK_ROWS / BATCH_ROWS);
     let cuda = device.cuda();
-    let mut stage = DeviceChecksums { kernel: cuda.kernel(CHECKSUM_KERNEL, "checksum").unwrap(), sums: Vec::new() };
+    let mut stage = DeviceChecksums {
+        kernel: cuda.kernel(CHECKSUM_KERNEL, "checksum").unwrap(),
+        sums: Vec::new(),
+    };
     run_stage(&mut feed(slots), device, &mut stage).unwrap();
-    let sums: Vec<u64> = stage.sums.iter().map(|sum| cuda.compute().clone_dtoh(sum).unwrap()[0]).collect();
+    let sums: Vec<u64> = stage
+        .sums
+        .iter()
+        .map(|sum| cuda.compute().clone_dtoh(sum).unwrap()[0])
+        .collect();
     cuda.finish().unwrap();
-    sums.iter().zip(&host.0).filter(|(device, host)| device != host).count()
+    sums.iter()
+        .zip(&host.0)
+        .filter(|(device, host)| device != host)
+        .count()
 }
 
 /// The mutation: a device whose slots wait for the event inside cudarc's slice, which is never recorded while
@@ -165,7 +202,11 @@ impl SlotAllocator for UnrecordedDevice {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
         #[allow(unsafe_code)]
         // SAFETY: it is set in the next line.
-        let mut slice = unsafe { self.0.context().alloc_pinned_with_flags::<u8>(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) };
+        let mut slice = unsafe {
+            self.0
+                .context()
+                .alloc_pinned_with_flags::<u8>(bytes, sys::CU_MEMHOSTALLOC_PORTABLE)
+        };
         slice.as_mut().unwrap().as_mut_slice().unwrap().fill(0);
         Ok(Box::new(UnrecordedSlot(slice.unwrap())))
     }
@@ -220,7 +261,13 @@ impl ComputeDevice for UnrecordedDevice {
 /// This binary again, with the driver in sight, for one of the tests that are `#[ignore]`d.
 fn run_child_test(shop: &TestDirectory, test: &str, environment: &[(&str, &str)]) -> ProgramOutput {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("cuda_driver::{test}"), "--ignored", "--nocapture", "--test-threads=1"]);
+    command.args([
+        "--exact",
+        &format!("cuda_driver::{test}"),
+        "--ignored",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
     let libraries = libraries(shop, &ALL);
     on_driver(shop, command, &libraries, environment).expect(0)
 }
@@ -252,31 +299,55 @@ fn child_unrecorded() {
 #[ignore = "runs as a child, with the driver in sight"]
 fn child_trainings() {
     for opening in 0..seeds(6) {
-        let precision = if opening % 2 == 0 { Precision::F32 } else { Precision::Bf16 };
+        let precision = if opening % 2 == 0 {
+            Precision::F32
+        } else {
+            Precision::Bf16
+        };
         let cuda = CudaDevice::open(0).unwrap().unwrap();
-        assert_eq!(check_accelerator(&cuda, precision).unwrap(), None, "opening {opening}");
+        assert_eq!(
+            check_accelerator(&cuda, precision).unwrap(),
+            None,
+            "opening {opening}"
+        );
     }
 }
 
 #[test]
 fn every_batch_arrives_as_it_was_made() {
     let shop = TestDirectory::new();
-    run_child_test(&shop, "child_checksums", &[("FAKE_CUDA_SEED", "1"), ("FAKE_CUDA_DELAY_US", "60")]);
+    run_child_test(
+        &shop,
+        "child_checksums",
+        &[("FAKE_CUDA_SEED", "1"), ("FAKE_CUDA_DELAY_US", "60")],
+    );
     assert_eq!(violations(&shop), Vec::<String>::new());
 }
 
 #[test]
 fn slots_without_an_event_of_their_own_are_seen() {
     let shop = TestDirectory::new();
-    run_child_test(&shop, "child_unrecorded", &[("FAKE_CUDA_SEED", "1"), ("FAKE_CUDA_DELAY_US", "1500")]);
+    run_child_test(
+        &shop,
+        "child_unrecorded",
+        &[("FAKE_CUDA_SEED", "1"), ("FAKE_CUDA_DELAY_US", "1500")],
+    );
     let violations = violations(&shop);
-    assert!(violations.iter().any(|what| what == "a host buffer changed while a copy from it was queued"));
+    assert!(
+        violations
+            .iter()
+            .any(|what| what == "a host buffer changed while a copy from it was queued")
+    );
 }
 
 #[test]
 fn trainings_on_the_driver_come_to_what_the_processor_comes_to() {
     let shop = TestDirectory::new();
-    run_child_test(&shop, "child_trainings", &[("FAKE_CUDA_SEED", "2"), ("FAKE_CUDA_DELAY_US", "20")]);
+    run_child_test(
+        &shop,
+        "child_trainings",
+        &[("FAKE_CUDA_SEED", "2"), ("FAKE_CUDA_DELAY_US", "20")],
+    );
     assert_eq!(violations(&shop), Vec::<String>::new());
     // Compiled once for each precision, whatever the number of trainings.
     assert_eq!(largest_count(&shop, "compile"), 2);
@@ -301,14 +372,24 @@ fn run(shop: &TestDirectory, names: &[&str], environment: &[(&str, &str)]) -> Pr
     let libraries = libraries(shop, names);
     let mut environment = environment.to_vec();
     environment.push(("FAKE_CUDA_DELAY_US", "20"));
-    on_driver(shop, shop.command(&["run", "spec.yaml", "--json"]), &libraries, &environment)
+    on_driver(
+        shop,
+        shop.command(&["run", "spec.yaml", "--json"]),
+        &libraries,
+        &environment,
+    )
 }
 
 /// The largest count of a kind that the driver wrote.
 fn largest_count(shop: &TestDirectory, what: &str) -> u64 {
     let report = std::fs::read_to_string(shop.path("report")).unwrap();
-    let counts =
-        report.lines().filter_map(|line| line.strip_prefix("count: ")?.strip_prefix(what)?.trim().parse().ok());
+    let counts = report.lines().filter_map(|line| {
+        line.strip_prefix("count: ")?
+            .strip_prefix(what)?
+            .trim()
+            .parse()
+            .ok()
+    });
     counts.max().unwrap()
 }
 
@@ -321,7 +402,9 @@ fn the_program_trains_on_the_driver_and_gives_the_same_bits_twice() {
         for made in ["out", ".forebay"] {
             let _ = std::fs::remove_dir_all(shop.path(made));
         }
-        let summary = run(&shop, &ALL, &[("FAKE_CUDA_SEED", seed)]).expect(0).summary();
+        let summary = run(&shop, &ALL, &[("FAKE_CUDA_SEED", seed)])
+            .expect(0)
+            .summary();
         assert_eq!(violations(&shop), Vec::<String>::new());
         let model = std::fs::read(shop.path("out/net/model.safetensors")).unwrap();
         models.push((summary["models"][0]["id"].clone(), model));
@@ -347,8 +430,20 @@ fn a_device_that_fails_is_one_clear_fault_and_nothing_is_published() {
     let fault = |kind: &str| [("FAKE_CUDA_FAULT", kind.to_owned())];
     let memory = [("FAKE_CUDA_MEMORY", "20000".to_owned())];
     let cases = [
-        DeviceFailureCase { device: cuda, names: &ALL, environment: memory, exit: 78, says: &["out of memory"] },
-        DeviceFailureCase { device: cuda, names: &ALL, environment: fault("launch:40"), exit: 78, says: &["launch"] },
+        DeviceFailureCase {
+            device: cuda,
+            names: &ALL,
+            environment: memory,
+            exit: 78,
+            says: &["out of memory"],
+        },
+        DeviceFailureCase {
+            device: cuda,
+            names: &ALL,
+            environment: fault("launch:40"),
+            exit: 78,
+            says: &["launch"],
+        },
         DeviceFailureCase {
             device: cuda,
             names: &ALL,
@@ -356,14 +451,30 @@ fn a_device_that_fails_is_one_clear_fault_and_nothing_is_published() {
             exit: 75,
             says: &["GPU", "checkpoint"],
         },
-        DeviceFailureCase { device: cuda, names: &ALL, environment: fault("old"), exit: 78, says: &["newer driver"] },
-        DeviceFailureCase { device: cuda, names: &ALL, environment: fault("init"), exit: 78, says: &["does not work"] },
+        DeviceFailureCase {
+            device: cuda,
+            names: &ALL,
+            environment: fault("old"),
+            exit: 78,
+            says: &["newer driver"],
+        },
+        DeviceFailureCase {
+            device: cuda,
+            names: &ALL,
+            environment: fault("init"),
+            exit: 78,
+            says: &["does not work"],
+        },
         DeviceFailureCase {
             device: cuda,
             names: &["libcuda.so", "libcublas.so"],
             environment: fault("none"),
             exit: 78,
-            says: &["NVRTC", "pip install nvidia-cuda-nvrtc", "leave `device` out"],
+            says: &[
+                "NVRTC",
+                "pip install nvidia-cuda-nvrtc",
+                "leave `device` out",
+            ],
         },
         DeviceFailureCase {
             device: "device: \"cuda:1\"",
@@ -373,23 +484,56 @@ fn a_device_that_fails_is_one_clear_fault_and_nothing_is_published() {
             says: &["cuda:1", "Fake GPU 0"],
         },
     ];
-    for DeviceFailureCase { device, names, environment, exit, says } in cases {
+    for DeviceFailureCase {
+        device,
+        names,
+        environment,
+        exit,
+        says,
+    } in cases
+    {
         let shop = TestDirectory::new();
         spec(&shop, device);
-        let given: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let given: Vec<_> = environment
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
         let call = run(&shop, names, &given);
-        assert_eq!(call.code, exit, "{environment:?}: {}\n{}", call.stdout, call.stderr);
+        assert_eq!(
+            call.code, exit,
+            "{environment:?}: {}\n{}",
+            call.stdout, call.stderr
+        );
         let fault: &Value = &call.summary()["fault"];
-        assert!(fault["code"].is_string(), "{environment:?}: {}", call.stdout);
+        assert!(
+            fault["code"].is_string(),
+            "{environment:?}: {}",
+            call.stdout
+        );
         for words in says {
-            assert!(call.stderr.contains(words), "{environment:?}: no `{words}` in {}", call.stderr);
+            assert!(
+                call.stderr.contains(words),
+                "{environment:?}: no `{words}` in {}",
+                call.stderr
+            );
         }
-        assert!(!call.stderr.contains("panicked"), "{environment:?}: {}", call.stderr);
-        assert!(!shop.path("out/.net.forebay/_manifest.json").exists(), "{environment:?}");
+        assert!(
+            !call.stderr.contains("panicked"),
+            "{environment:?}: {}",
+            call.stderr
+        );
+        assert!(
+            !shop.path("out/.net.forebay/_manifest.json").exists(),
+            "{environment:?}"
+        );
         assert_eq!(violations(&shop), Vec::<String>::new(), "{environment:?}");
         if environment[0].1 == lost {
             let again = run(&shop, names, &[]).expect(0);
-            assert!(again.stdout.contains(r#""event":"training_resumed""#), "{}", again.stdout);
+            assert!(
+                again.stdout.contains(r#""event":"training_resumed""#),
+                "{}",
+                again.stdout
+            );
         }
     }
 }
@@ -399,14 +543,24 @@ fn two_devices_are_told_apart() {
     let shop = TestDirectory::new();
     spec(&shop, "device: \"cuda:1\", precision: f32");
     run(&shop, &ALL, &[("FAKE_CUDA_DEVICES", "2")]).expect(0);
-    let doctor = on_driver(&shop, shop.command(&["doctor"]), &libraries(&shop, &ALL), &[("FAKE_CUDA_DEVICES", "2")]);
+    let doctor = on_driver(
+        &shop,
+        shop.command(&["doctor"]),
+        &libraries(&shop, &ALL),
+        &[("FAKE_CUDA_DEVICES", "2")],
+    );
     assert!(doctor.expect(0).stdout.contains("Fake GPU 0, Fake GPU 1"));
 }
 
 /// A line of `forebay doctor`, by its first word.
 fn doctor_line<'a>(doctor: &'a ProgramOutput, name: &str) -> &'a str {
-    let found = doctor.stdout.lines().find_map(|line| line.strip_prefix(name));
-    found.unwrap_or_else(|| panic!("no {name} in {}", doctor.stdout)).trim()
+    let found = doctor
+        .stdout
+        .lines()
+        .find_map(|line| line.strip_prefix(name));
+    found
+        .unwrap_or_else(|| panic!("no {name} in {}", doctor.stdout))
+        .trim()
 }
 
 #[test]
@@ -415,14 +569,32 @@ fn doctor_tells_each_library_and_how_to_get_what_is_missing() {
     let libraries = libraries(&shop, &["libcuda.so", "libcublas.so"]);
     let mut command = shop.command(&["doctor"]);
     // Without the real compiler of another place.
-    for place in ["CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "HOME"] {
+    for place in [
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "VIRTUAL_ENV",
+        "CONDA_PREFIX",
+        "HOME",
+    ] {
         command.env(place, shop.path("empty"));
     }
     let doctor = on_driver(&shop, command, &libraries, &[]).expect(0);
     assert_eq!(doctor_line(&doctor, "cuda"), "Fake GPU 0");
-    assert!(doctor_line(&doctor, "driver").starts_with("CUDA 13.0, /"), "{}", doctor.stdout);
-    assert!(doctor_line(&doctor, "cuBLAS").starts_with("13.0.0, /"), "{}", doctor.stdout);
-    assert!(doctor_line(&doctor, "cuBLAS").contains("libfake_cuda.so"), "{}", doctor.stdout);
+    assert!(
+        doctor_line(&doctor, "driver").starts_with("CUDA 13.0, /"),
+        "{}",
+        doctor.stdout
+    );
+    assert!(
+        doctor_line(&doctor, "cuBLAS").starts_with("13.0.0, /"),
+        "{}",
+        doctor.stdout
+    );
+    assert!(
+        doctor_line(&doctor, "cuBLAS").contains("libfake_cuda.so"),
+        "{}",
+        doctor.stdout
+    );
     assert!(
         doctor_line(&doctor, "NVRTC").starts_with("not found: `pip install nvidia-cuda-nvrtc`"),
         "{}",
@@ -430,12 +602,22 @@ fn doctor_tells_each_library_and_how_to_get_what_is_missing() {
     );
     // What was run on hardware is told alike by the program and by those who read about it.
     assert!(
-        doctor_line(&doctor, "tried").contains("on an NVIDIA H200 with CUDA 13.0 (benches/gpu/run)"),
+        doctor_line(&doctor, "tried")
+            .contains("on an NVIDIA H200 with CUDA 13.0 (benches/gpu/run)"),
         "{}",
         doctor.stdout
     );
-    for file in ["README.md", "pipelines/python/README.md", "pipelines/GUIDE.md"] {
-        assert!(std::fs::read_to_string(repository().join(file)).unwrap().contains("NVIDIA H200"), "{file}");
+    for file in [
+        "README.md",
+        "pipelines/python/README.md",
+        "pipelines/GUIDE.md",
+    ] {
+        assert!(
+            std::fs::read_to_string(repository().join(file))
+                .unwrap()
+                .contains("NVIDIA H200"),
+            "{file}"
+        );
     }
 }
 
@@ -443,22 +625,54 @@ fn doctor_tells_each_library_and_how_to_get_what_is_missing() {
 fn an_incomplete_driver_is_told_by_name() {
     let shop = TestDirectory::new();
     let empty = PathBuf::from(libraries(&shop, &[])).join("libcuda.so");
-    let source = shop.write("empty.c", "int cuInit(unsigned int flags) { return flags; }\n");
-    let cc = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&empty).arg(source).status().unwrap();
+    let source = shop.write(
+        "empty.c",
+        "int cuInit(unsigned int flags) { return flags; }\n",
+    );
+    let cc = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&empty)
+        .arg(source)
+        .status()
+        .unwrap();
     assert!(cc.success());
-    let doctor = on_driver(&shop, shop.command(&["doctor"]), &libraries(&shop, &[]), &[]).expect(0);
-    assert!(doctor.stdout.contains("a driver that lacks `cu"), "{}", doctor.stdout);
-    assert!(doctor_line(&doctor, "driver").starts_with("too old, lacks `cuCtxGetCurrent`"), "{}", doctor.stdout);
+    let doctor = on_driver(
+        &shop,
+        shop.command(&["doctor"]),
+        &libraries(&shop, &[]),
+        &[],
+    )
+    .expect(0);
+    assert!(
+        doctor.stdout.contains("a driver that lacks `cu"),
+        "{}",
+        doctor.stdout
+    );
+    assert!(
+        doctor_line(&doctor, "driver").starts_with("too old, lacks `cuCtxGetCurrent`"),
+        "{}",
+        doctor.stdout
+    );
     spec(&shop, "device: cuda");
     let call = run(&shop, &[], &[]).expect(78);
-    assert!(call.stderr.contains("a driver that lacks `cu"), "{}", call.stderr);
+    assert!(
+        call.stderr.contains("a driver that lacks `cu"),
+        "{}",
+        call.stderr
+    );
     assert_eq!(call.summary()["fault"]["code"], "FB0113");
 }
 
 // ---- benches/gpu ----
 
 fn bench(shop: &TestDirectory, names: &[&str], environment: &[(&str, &str)]) -> ProgramOutput {
-    quick_bench(shop, bench_command(), &shop.at("no-python"), names, environment)
+    quick_bench(
+        shop,
+        bench_command(),
+        &shop.at("no-python"),
+        names,
+        environment,
+    )
 }
 
 fn bench_command() -> Command {
@@ -474,7 +688,10 @@ fn quick_bench(
     names: &[&str],
     environment: &[(&str, &str)],
 ) -> ProgramOutput {
-    command.arg("--quick").env("PYTHON", python).env("NO_COLOR", "1");
+    command
+        .arg("--quick")
+        .env("PYTHON", python)
+        .env("NO_COLOR", "1");
     let libraries = libraries(shop, names);
     let mut environment = environment.to_vec();
     environment.push(("FAKE_CUDA_DELAY_US", "20"));
@@ -486,17 +703,39 @@ fn the_bench_of_a_gpu_runs_to_its_table() {
     let shop = TestDirectory::new();
     let call = bench(&shop, &ALL, &[]).expect(0);
     assert_eq!(violations(&shop), Vec::<String>::new());
-    assert!(call.stdout.starts_with("SIMULATION: `Fake GPU 0`"), "{}", call.stdout);
-    let table: Vec<&str> = call.stdout.lines().filter(|line| line.starts_with('|')).collect();
+    assert!(
+        call.stdout.starts_with("SIMULATION: `Fake GPU 0`"),
+        "{}",
+        call.stdout
+    );
+    let table: Vec<&str> = call
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .collect();
     assert_eq!(table.len(), 2 + 8, "{}", call.stdout);
     let (measured, by_torch) = table[2..].split_at(6);
-    assert!(measured.iter().all(|line| line.ends_with("| simulated |")), "{}", call.stdout);
+    assert!(
+        measured.iter().all(|line| line.ends_with("| simulated |")),
+        "{}",
+        call.stdout
+    );
     assert!(measured[2].contains("| 0 wrong; "), "{}", call.stdout);
     for line in by_torch {
-        assert!(line.contains("no-python") && line.ends_with("| not run |"), "{}", call.stdout);
+        assert!(
+            line.contains("no-python") && line.ends_with("| not run |"),
+            "{}",
+            call.stdout
+        );
     }
-    let left = std::fs::read_dir(shop.path("")).unwrap().map(|entry| entry.unwrap().file_name());
-    assert!(left.into_iter().all(|name| !name.to_string_lossy().starts_with("tmp.")), "the data is left");
+    let left = std::fs::read_dir(shop.path(""))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    assert!(
+        left.into_iter()
+            .all(|name| !name.to_string_lossy().starts_with("tmp.")),
+        "the data is left"
+    );
 }
 
 #[test]
@@ -516,15 +755,32 @@ fn the_bench_of_a_gpu_shows_what_pytorch_answers() {
         assert!(answered.stdout.contains(told), "{}", answered.stdout);
     }
     let failed = asked("echo 'no memory' >&2\nexit 3").expect(78);
-    assert_eq!(failed.stdout.matches("PyTorch's loader failed: no memory").count(), 2, "{}", failed.stdout);
+    assert_eq!(
+        failed
+            .stdout
+            .matches("PyTorch's loader failed: no memory")
+            .count(),
+        2,
+        "{}",
+        failed.stdout
+    );
 }
 
 /// Packs a program; NVRTC has so many bytes.
-fn bundle(shop: &TestDirectory, program: &str, nvrtc_bytes: usize, bytes_max: usize) -> ProgramOutput {
+fn bundle(
+    shop: &TestDirectory,
+    program: &str,
+    nvrtc_bytes: usize,
+    bytes_max: usize,
+) -> ProgramOutput {
     std::fs::create_dir_all(shop.path("forebay")).unwrap();
     shop.write("forebay/__init__.py", "");
     let wheel = shop.path("forebay-1.whl");
-    let zipped = Command::new("python3").args(["-m", "zipfile", "-c"]).arg(&wheel).arg(shop.path("forebay")).status();
+    let zipped = Command::new("python3")
+        .args(["-m", "zipfile", "-c"])
+        .arg(&wheel)
+        .arg(shop.path("forebay"))
+        .status();
     assert!(zipped.unwrap().success());
     // Bytes that no compression makes fewer: those of a generator (xorshift).
     let next = |state: &u64| {
@@ -532,13 +788,19 @@ fn bundle(shop: &TestDirectory, program: &str, nvrtc_bytes: usize, bytes_max: us
         let state = state ^ (state >> 7);
         Some(state ^ (state << 17))
     };
-    let bytes: Vec<u8> = std::iter::successors(Some(1_u64), next).map(|state| state as u8).take(nvrtc_bytes).collect();
+    let bytes: Vec<u8> = std::iter::successors(Some(1_u64), next)
+        .map(|state| state as u8)
+        .take(nvrtc_bytes)
+        .collect();
     std::fs::create_dir_all(shop.path("nvrtc")).unwrap();
     for name in ["libnvrtc.so.13", "libnvrtc-builtins.so.13.0"] {
         std::fs::write(shop.path("nvrtc").join(name), &bytes).unwrap();
     }
     let mut command = Command::new(repository().join("benches/gpu/bundle"));
-    command.arg(shop.path("gpu.tar.xz")).env("FOREBAY", program).env("FOREBAY_WHEEL", wheel);
+    command
+        .arg(shop.path("gpu.tar.xz"))
+        .env("FOREBAY", program)
+        .env("FOREBAY_WHEEL", wheel);
     command
         .env("FOREBAY_NVRTC", shop.path("nvrtc"))
         .env("BYTES_MAX", bytes_max.to_string())
@@ -552,19 +814,35 @@ fn the_bundle_of_the_bench_runs_where_it_is_unpacked() {
     // The program of these tests is too large to be packed again and again.
     let program = shop.write("program", &format!("#!/bin/sh\nexec '{FOREBAY}' \"$@\"\n"));
     bundle(&shop, &program, 0, 60 << 20).expect(0);
-    let unpacked = Command::new("tar").arg("-C").arg(shop.path("")).arg("-xf").arg(shop.path("gpu.tar.xz")).status();
+    let unpacked = Command::new("tar")
+        .arg("-C")
+        .arg(shop.path(""))
+        .arg("-xf")
+        .arg(shop.path("gpu.tar.xz"))
+        .status();
     assert!(unpacked.unwrap().success());
     let at = shop.path("forebay-gpu");
-    for file in
-        ["run", "forebay", "train.yaml", "loader.py", "LICENSE", "python/forebay/__init__.py", "lib/libnvrtc.so.13"]
-    {
+    for file in [
+        "run",
+        "forebay",
+        "train.yaml",
+        "loader.py",
+        "LICENSE",
+        "python/forebay/__init__.py",
+        "lib/libnvrtc.so.13",
+    ] {
         assert!(at.join(file).exists(), "{file}");
     }
     let mut command = Command::new(at.join("run"));
     command.env_remove("FOREBAY").current_dir("/");
     let call = quick_bench(&shop, command, &shop.at("no-python"), &ALL, &[]).expect(0);
     assert_eq!(violations(&shop), Vec::<String>::new());
-    assert_eq!(call.stdout.matches("| simulated |").count(), 6, "{}", call.stdout);
+    assert_eq!(
+        call.stdout.matches("| simulated |").count(),
+        6,
+        "{}",
+        call.stdout
+    );
 }
 
 #[test]
@@ -574,19 +852,41 @@ fn the_bundle_of_the_bench_is_bounded() {
     let with = bundle(&shop, &program, 100_000, 1 << 20).expect(0);
     assert!(!with.stderr.contains("without NVRTC"), "{}", with.stderr);
     let without = bundle(&shop, &program, 100_000, 50_000).expect(0);
-    assert!(without.stderr.contains("without NVRTC: the archive has"), "{}", without.stderr);
+    assert!(
+        without.stderr.contains("without NVRTC: the archive has"),
+        "{}",
+        without.stderr
+    );
     let refused = bundle(&shop, &program, 100_000, 100).expect(1);
-    assert!(refused.stderr.contains("the archive is larger than 100 bytes"), "{}", refused.stderr);
+    assert!(
+        refused
+            .stderr
+            .contains("the archive is larger than 100 bytes"),
+        "{}",
+        refused.stderr
+    );
 }
 
 #[test]
 fn the_bench_of_a_gpu_tells_what_is_missing_and_what_is_bad() {
     let shop = TestDirectory::new();
     let call = bench(&shop, &["libcuda.so", "libnvrtc.so"], &[]).expect(0);
-    assert_eq!(call.stdout.matches("| cuBLAS is missing: `pip install nvidia-cublas`").count(), 4, "{}", call.stdout);
+    assert_eq!(
+        call.stdout
+            .matches("| cuBLAS is missing: `pip install nvidia-cublas`")
+            .count(),
+        4,
+        "{}",
+        call.stdout
+    );
     let call = bench(&shop, &ALL, &[("FAKE_CUDA_FAULT", "launch:5")]).expect(78);
     assert!(call.stdout.contains("| FAILED |"), "{}", call.stdout);
     let call = bench(&shop, &ALL, &[("FAKE_CUDA_DEVICES", "0")]).expect(78);
     assert!(call.stdout.is_empty(), "{}", call.stdout);
-    assert!(call.stderr.contains("there is no GPU to measure: a driver, but no device"), "{}", call.stderr);
+    assert!(
+        call.stderr
+            .contains("there is no GPU to measure: a driver, but no device"),
+        "{}",
+        call.stderr
+    );
 }

@@ -36,33 +36,54 @@ impl<'s> HandmadeTable<'s> {
         features: &[&str],
     ) -> Self {
         std::fs::create_dir_all(shop.path(name).join("_delta_log")).unwrap();
-        let mut table = HandmadeTable { shop, name, versions: 0 };
+        let mut table = HandmadeTable {
+            shop,
+            name,
+            versions: 0,
+        };
         let protocol = match features {
             [] => json!({ "minReaderVersion": 1, "minWriterVersion": 2 }),
             _ => json!({
                 "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features
             }),
         };
-        let mode = features.iter().find_map(|feature| feature.strip_prefix("columnMapping"));
+        let mode = features
+            .iter()
+            .find_map(|feature| feature.strip_prefix("columnMapping"));
         assert!(mode.is_none_or(str::is_empty));
-        table.commit(&[json!({ "protocol": protocol }), metadata(columns, partitions, &json!({}))]);
+        table.commit(&[
+            json!({ "protocol": protocol }),
+            metadata(columns, partitions, &json!({})),
+        ]);
         table
     }
 
     /// Commits some actions as the next version.
     fn commit(&mut self, actions: &[Value]) {
         let lines: Vec<String> = actions.iter().map(Value::to_string).collect();
-        let log = self.shop.path(self.name).join("_delta_log").join(format!("{:020}.json", self.versions));
+        let log = self
+            .shop
+            .path(self.name)
+            .join("_delta_log")
+            .join(format!("{:020}.json", self.versions));
         std::fs::write(log, lines.join("\n")).unwrap();
         self.versions += 1;
     }
 
     /// Writes a file and gives the action that adds it.
-    fn add(&self, file: &str, columns: Vec<(Field, ArrayRef)>, partition: Value, more: Value) -> Value {
+    fn add(
+        &self,
+        file: &str,
+        columns: Vec<(Field, ArrayRef)>,
+        partition: Value,
+        more: Value,
+    ) -> Value {
         let path = self.shop.path(self.name).join(file);
         let (fields, arrays): (Vec<Field>, Vec<ArrayRef>) = columns.into_iter().unzip();
         let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).unwrap();
-        let mut writer = ArrowWriter::try_new(std::fs::File::create(&path).unwrap(), batch.schema(), None).unwrap();
+        let mut writer =
+            ArrowWriter::try_new(std::fs::File::create(&path).unwrap(), batch.schema(), None)
+                .unwrap();
         writer.write(&batch).unwrap();
         writer.close().unwrap();
         let bytes = std::fs::metadata(&path).unwrap().len();
@@ -70,7 +91,9 @@ impl<'s> HandmadeTable<'s> {
             "path": file, "size": bytes, "partitionValues": partition, "modificationTime": self.versions,
             "dataChange": true, "stats": json!({ "numRecords": batch.num_rows() }).to_string(),
         });
-        add.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+        add.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().cloned().unwrap_or_default());
         json!({ "add": add })
     }
 
@@ -88,11 +111,17 @@ fn metadata(columns: &[Value], partitions: &[&str], configuration: &Value) -> Va
 }
 
 fn ints(name: &str, values: impl IntoIterator<Item = i32>) -> (Field, ArrayRef) {
-    (Field::new(name, DataType::Int32, true), Arc::new(Int32Array::from_iter_values(values)))
+    (
+        Field::new(name, DataType::Int32, true),
+        Arc::new(Int32Array::from_iter_values(values)),
+    )
 }
 
 fn texts(name: &str, values: &[&str]) -> (Field, ArrayRef) {
-    (Field::new(name, DataType::Utf8, true), Arc::new(StringArray::from_iter_values(values)))
+    (
+        Field::new(name, DataType::Utf8, true),
+        Arc::new(StringArray::from_iter_values(values)),
+    )
 }
 
 /// The bytes of an inline deletion vector, as the log writes them: the positions of rows in a Roaring bitmap.
@@ -101,7 +130,11 @@ pub fn deletion_vector(rows: &[u16]) -> Value {
     bytes.extend(1_u64.to_le_bytes());
     bytes.extend(0_u32.to_le_bytes());
     bytes.extend([12346_u32, 1].iter().flat_map(|word| word.to_le_bytes()));
-    bytes.extend([0, rows.len() as u16 - 1].iter().flat_map(|word| word.to_le_bytes()));
+    bytes.extend(
+        [0, rows.len() as u16 - 1]
+            .iter()
+            .flat_map(|word| word.to_le_bytes()),
+    );
     bytes.extend(16_u32.to_le_bytes());
     bytes.extend(rows.iter().flat_map(|row| row.to_le_bytes()));
     let size = bytes.len();
@@ -113,10 +146,18 @@ pub fn deletion_vector(rows: &[u16]) -> Value {
 
 /// Base 85, as ZeroMQ writes it.
 fn z85(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 85] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
+    const DIGITS: &[u8; 85] =
+        b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
     let word = |four: &[u8]| u32::from_be_bytes(four.try_into().unwrap());
-    let digits = |word: u32| (0..5).rev().map(move |power| DIGITS[(word / 85_u32.pow(power) % 85) as usize] as char);
-    bytes.chunks(4).flat_map(|four| digits(word(four))).collect()
+    let digits = |word: u32| {
+        (0..5)
+            .rev()
+            .map(move |power| DIGITS[(word / 85_u32.pow(power) % 85) as usize] as char)
+    };
+    bytes
+        .chunks(4)
+        .flat_map(|four| digits(word(four)))
+        .collect()
 }
 
 /// Copies a table to an output of Parquet.
@@ -130,7 +171,15 @@ fn spec(source: &str, steps: &str, out: &str) -> String {
 fn copy(shop: &TestDirectory, source: &str, steps: &str) -> (RecordBatch, Value) {
     let out = format!("out-{}", std::fs::read_dir(shop.path("")).unwrap().count());
     shop.write("copy.yaml", &spec(source, steps, &out));
-    let summary = shop.forebay(&["run", "copy.yaml", "--json", &format!("--state=state-{out}")]).expect(0).summary();
+    let summary = shop
+        .forebay(&[
+            "run",
+            "copy.yaml",
+            "--json",
+            &format!("--state=state-{out}"),
+        ])
+        .expect(0)
+        .summary();
     (shop.visible(&out), summary)
 }
 
@@ -148,37 +197,65 @@ fn values(rows: &RecordBatch, column: &str) -> Vec<i32> {
 
 fn words(rows: &RecordBatch, column: &str) -> Vec<Option<String>> {
     let texts = cast(&rows[column], &DataType::Utf8).unwrap();
-    texts.as_string::<i32>().iter().map(|text| text.map(str::to_owned)).collect()
+    texts
+        .as_string::<i32>()
+        .iter()
+        .map(|text| text.map(str::to_owned))
+        .collect()
 }
 
 #[test]
 fn versions_are_those_of_the_log() {
     let shop = TestDirectory::new();
-    let mut table = HandmadeTable::create(&shop, "table", &[column("n", "integer", json!({}))], &[], &[]);
+    let mut table = HandmadeTable::create(
+        &shop,
+        "table",
+        &[column("n", "integer", json!({}))],
+        &[],
+        &[],
+    );
     for (version, file) in ["a.parquet", "b.parquet", "c.parquet"].iter().enumerate() {
         let first = version as i32 * 10;
-        let add = table.add(file, vec![ints("n", first..first + 3)], json!({}), json!({}));
+        let add = table.add(
+            file,
+            vec![ints("n", first..first + 3)],
+            json!({}),
+            json!({}),
+        );
         table.commit(&[add]);
     }
     let remove = table.remove("a.parquet");
     table.commit(&[remove]);
-    for (version, expected) in [(1, vec![0, 1, 2]), (2, vec![0, 1, 2, 10, 11, 12]), (4, vec![10, 11, 12, 20, 21, 22])] {
+    for (version, expected) in [
+        (1, vec![0, 1, 2]),
+        (2, vec![0, 1, 2, 10, 11, 12]),
+        (4, vec![10, 11, 12, 20, 21, 22]),
+    ] {
         let (rows, _) = copy(&shop, &format!("path: table, version: {version}"), "");
         assert_eq!(values(&rows, "n"), expected, "version {version}");
     }
     let (rows, summary) = copy(&shop, "path: table", "");
     assert_eq!(values(&rows, "n"), [10, 11, 12, 20, 21, 22]);
     let artifact = shop.path(summary["artifact_path"].as_str().unwrap());
-    let lineage: Value = serde_json::from_slice(&std::fs::read(artifact.join("lineage.json")).unwrap()).unwrap();
+    let lineage: Value =
+        serde_json::from_slice(&std::fs::read(artifact.join("lineage.json")).unwrap()).unwrap();
     assert_eq!(lineage["sources"]["table"]["version"], 4);
     // The time of a commit is that of its file.
-    let times = [(1, "2024-03-01T00:00:00Z"), (2, "2024-03-02T00:00:00Z"), (3, "2024-03-03T00:00:00Z")];
+    let times = [
+        (1, "2024-03-01T00:00:00Z"),
+        (2, "2024-03-02T00:00:00Z"),
+        (3, "2024-03-03T00:00:00Z"),
+    ];
     let seconds = 1_709_251_200;
     for version in 0..5 {
-        let log = shop.path("table/_delta_log").join(format!("{version:020}.json"));
-        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds + (version.max(1) - 1) * 86_400);
+        let log = shop
+            .path("table/_delta_log")
+            .join(format!("{version:020}.json"));
+        let time = std::time::UNIX_EPOCH
+            + std::time::Duration::from_secs(seconds + (version.max(1) - 1) * 86_400);
         let file = std::fs::File::options().append(true).open(log).unwrap();
-        file.set_modified(time - std::time::Duration::from_secs(u64::from(version == 0))).unwrap();
+        file.set_modified(time - std::time::Duration::from_secs(u64::from(version == 0)))
+            .unwrap();
     }
     for (files, time) in times {
         let (rows, _) = copy(&shop, &format!("path: table, timestamp: \"{time}\""), "");
@@ -186,9 +263,15 @@ fn versions_are_those_of_the_log() {
     }
     for (source, expected) in [
         ("path: table, version: 9", "the table has no version 9"),
-        ("path: table, timestamp: \"2020-01-01\"", "no version that is so old"),
+        (
+            "path: table, timestamp: \"2020-01-01\"",
+            "no version that is so old",
+        ),
         ("path: nowhere", "there is no Delta table here"),
-        ("path: table, version: 1, timestamp: \"2024-03-01\"", "not both"),
+        (
+            "path: table, version: 1, timestamp: \"2024-03-01\"",
+            "not both",
+        ),
         ("path: table, timestamp: soon", "is no time"),
         ("path: table, columns: [m]", "the table has no column `m`"),
     ] {
@@ -214,19 +297,34 @@ fn partition_values_have_the_types_of_the_table() {
         json!({ "day": null, "code": "", "rate": null }),
     ];
     for (at, part) in parts.iter().enumerate() {
-        let add = table.add(&format!("{at}.parquet"), vec![ints("n", [at as i32])], part.clone(), none());
+        let add = table.add(
+            &format!("{at}.parquet"),
+            vec![ints("n", [at as i32])],
+            part.clone(),
+            none(),
+        );
         table.commit(&[add]);
     }
     let (rows, _) = copy(&shop, "path: table", "");
     assert_eq!(values(&rows, "n"), [0, 1, 2]);
     assert_eq!(rows["day"].data_type(), &DataType::Date32);
-    assert_eq!(words(&rows, "day"), [Some("2024-02-29".into()), Some("2024-03-01".into()), None]);
-    assert_eq!(words(&rows, "code"), [Some("007".into()), Some("a b/%".into()), None]);
+    assert_eq!(
+        words(&rows, "day"),
+        [Some("2024-02-29".into()), Some("2024-03-01".into()), None]
+    );
+    assert_eq!(
+        words(&rows, "code"),
+        [Some("007".into()), Some("a b/%".into()), None]
+    );
     let rates: Vec<Option<f64>> = rows["rate"].as_primitive::<Float64Type>().iter().collect();
     assert_eq!(rates, [Some(0.5), Some(1.0), None]);
     // Files that no row can come from are not opened; their rows are counted as filtered.
     std::fs::remove_file(shop.path("table/0.parquet")).unwrap();
-    let (rows, summary) = copy(&shop, "path: \"table\"", "{ filter: \"day = DATE '2024-03-01'\" }");
+    let (rows, summary) = copy(
+        &shop,
+        "path: \"table\"",
+        "{ filter: \"day = DATE '2024-03-01'\" }",
+    );
     assert_eq!(values(&rows, "n"), [1]);
     assert_eq!(summary["passes"][0]["rows_filtered"], 2, "{summary}");
 }
@@ -240,14 +338,31 @@ fn deleted_rows_are_left_out_wherever_they_lie() {
     table.commit(&[first]);
     let (whole, _) = copy(&shop, "path: table", "");
     assert_eq!(whole.num_rows(), 1000);
-    let deleted: Vec<u16> = (0..1000).filter(|row| row % 7 == 0 || (500..600).contains(row)).collect();
-    let again = table.add("a.parquet", vec![ints("n", 0..1000)], json!({}), deletion_vector(&deleted));
-    let other = table.add("b.parquet", vec![ints("n", 1000..1010)], json!({}), json!({}));
+    let deleted: Vec<u16> = (0..1000)
+        .filter(|row| row % 7 == 0 || (500..600).contains(row))
+        .collect();
+    let again = table.add(
+        "a.parquet",
+        vec![ints("n", 0..1000)],
+        json!({}),
+        deletion_vector(&deleted),
+    );
+    let other = table.add(
+        "b.parquet",
+        vec![ints("n", 1000..1010)],
+        json!({}),
+        json!({}),
+    );
     let before = table.remove("a.parquet");
     table.commit(&[before, again, other]);
-    let expected: Vec<i32> = (0..1010).filter(|n| !deleted.contains(&(*n as u16))).collect();
+    let expected: Vec<i32> = (0..1010)
+        .filter(|n| !deleted.contains(&(*n as u16)))
+        .collect();
     for batch_rows in [1, 7, 100, 8192] {
-        shop.write("copy.yaml", &spec("path: table", "", &format!("out-{batch_rows}")));
+        shop.write(
+            "copy.yaml",
+            &spec("path: table", "", &format!("out-{batch_rows}")),
+        );
         let args = [
             "run",
             "copy.yaml",
@@ -256,13 +371,21 @@ fn deleted_rows_are_left_out_wherever_they_lie() {
             &format!("--state=state-{batch_rows}"),
         ];
         let summary = shop.forebay(&args).expect(0).summary();
-        assert_eq!(values(&shop.visible(&format!("out-{batch_rows}")), "n"), expected, "{batch_rows}");
+        assert_eq!(
+            values(&shop.visible(&format!("out-{batch_rows}")), "n"),
+            expected,
+            "{batch_rows}"
+        );
         assert_eq!(summary["passes"][0]["rows_in"], expected.len(), "{summary}");
     }
     // A filter that removes all rows of a row group counts those that the table still has.
     let (rows, summary) = copy(&shop, "path: table", "{ filter: \"n >= 1000\" }");
     assert_eq!(values(&rows, "n"), (1000..1010).collect::<Vec<i32>>());
-    assert_eq!(summary["passes"][0]["rows_filtered"], expected.len() - 10, "{summary}");
+    assert_eq!(
+        summary["passes"][0]["rows_filtered"],
+        expected.len() - 10,
+        "{summary}"
+    );
 }
 
 #[test]
@@ -276,32 +399,58 @@ fn renamed_columns_are_found_by_name_or_by_id() {
             column("new", "integer", notes(4, "col-4")),
             column("part", "integer", notes(3, "col-3")),
         ];
-        let mut table = HandmadeTable::create(&shop, "table", &columns, &["part"], &["columnMapping"]);
-        let configuration = json!({ "delta.columnMapping.mode": mode, "delta.columnMapping.maxColumnId": "4" });
+        let mut table =
+            HandmadeTable::create(&shop, "table", &columns, &["part"], &["columnMapping"]);
+        let configuration =
+            json!({ "delta.columnMapping.mode": mode, "delta.columnMapping.maxColumnId": "4" });
         table.commit(&[metadata(&columns, &["part"], &configuration)]);
         // By id, names in files mean nothing.
-        let (amount, label) = if mode == "id" { ("col-2", "col-1") } else { ("col-1", "col-2") };
+        let (amount, label) = if mode == "id" {
+            ("col-2", "col-1")
+        } else {
+            ("col-1", "col-2")
+        };
         let with_id = |(field, array): (Field, ArrayRef), id: &str| {
             let note = HashMap::from([("PARQUET:field_id".to_owned(), id.to_owned())]);
             (field.with_metadata(note), array)
         };
-        let stored = vec![with_id(texts(label, &["x", "y"]), "2"), with_id(ints(amount, [5, 6]), "1")];
+        let stored = vec![
+            with_id(texts(label, &["x", "y"]), "2"),
+            with_id(ints(amount, [5, 6]), "1"),
+        ];
         let add = table.add("a.parquet", stored, json!({ "col-3": "3" }), json!({}));
         table.commit(&[add]);
         let (rows, _) = copy(&shop, "path: table", "{ filter: \"amount > 4\" }");
         assert_eq!(values(&rows, "amount"), [5, 6], "{mode}");
-        assert_eq!(words(&rows, "label"), [Some("x".into()), Some("y".into())], "{mode}");
+        assert_eq!(
+            words(&rows, "label"),
+            [Some("x".into()), Some("y".into())],
+            "{mode}"
+        );
         assert_eq!(values(&rows, "part"), [3, 3], "{mode}");
-        assert_eq!(rows["new"].null_count(), 2, "a column that the file does not have");
+        assert_eq!(
+            rows["new"].null_count(),
+            2,
+            "a column that the file does not have"
+        );
     }
 }
 
 #[test]
 fn features_that_readers_must_know_are_refused_by_name() {
     let shop = TestDirectory::new();
-    for (at, feature) in ["variantType", "somethingNew", "catalogManaged"].iter().enumerate() {
+    for (at, feature) in ["variantType", "somethingNew", "catalogManaged"]
+        .iter()
+        .enumerate()
+    {
         let name = format!("table-{at}");
-        let mut table = HandmadeTable::create(&shop, &name, &[column("n", "integer", json!({}))], &[], &[feature]);
+        let mut table = HandmadeTable::create(
+            &shop,
+            &name,
+            &[column("n", "integer", json!({}))],
+            &[],
+            &[feature],
+        );
         let add = table.add("a.parquet", vec![ints("n", [1])], json!({}), json!({}));
         table.commit(&[add]);
         let said = refused(&shop, &format!("path: {name}"));
@@ -313,13 +462,21 @@ fn features_that_readers_must_know_are_refused_by_name() {
 #[test]
 fn a_night_reads_what_commits_added() {
     let shop = TestDirectory::new();
-    let columns = [column("day", "integer", json!({})), column("n", "integer", json!({}))];
+    let columns = [
+        column("day", "integer", json!({})),
+        column("n", "integer", json!({})),
+    ];
     let mut table = HandmadeTable::create(&shop, "table", &columns, &[], &[]);
     let add = |table: &HandmadeTable<'_>, day: i32| {
         let stats = json!({ "numRecords": 40, "minValues": { "day": day }, "maxValues": { "day": day },
             "nullCount": { "day": 0 } });
         let rows = vec![ints("day", [day; 40]), ints("n", (0..40).map(|n| n * day))];
-        table.add(&format!("{day}.parquet"), rows, json!({}), json!({ "stats": stats.to_string() }))
+        table.add(
+            &format!("{day}.parquet"),
+            rows,
+            json!({}),
+            json!({ "stats": stats.to_string() }),
+        )
     };
     for day in 0..20 {
         let add = add(&table, day);
@@ -331,13 +488,30 @@ fn a_night_reads_what_commits_added() {
     shop.write("spec.yaml", spec);
     let night = |fresh: &str| {
         let run = |out: &str| {
-            let args = ["run", "spec.yaml", "--json", &format!("--param=out={out}"), &format!("--state=state-{out}")];
+            let args = [
+                "run",
+                "spec.yaml",
+                "--json",
+                &format!("--param=out={out}"),
+                &format!("--state=state-{out}"),
+            ];
             shop.forebay(&args).expect(0).summary()
         };
         let (summary, full) = (run("out"), run(fresh));
-        assert_eq!(summary["artifact"].as_str().map(file_name), full["artifact"].as_str().map(file_name));
-        assert!(shop.visible("out") == shop.visible(fresh), "a full run gives other rows");
-        let learn = summary["passes"].as_array().unwrap().iter().find(|pass| pass["work"] == "learn").unwrap();
+        assert_eq!(
+            summary["artifact"].as_str().map(file_name),
+            full["artifact"].as_str().map(file_name)
+        );
+        assert!(
+            shop.visible("out") == shop.visible(fresh),
+            "a full run gives other rows"
+        );
+        let learn = summary["passes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|pass| pass["work"] == "learn")
+            .unwrap();
         learn["rows_in"].as_u64().unwrap() - learn["rows_kept"].as_u64().unwrap()
     };
     assert_eq!(night("full-0"), 800);
@@ -358,11 +532,22 @@ fn a_table_in_a_bucket_is_read_with_few_requests() {
     let shop = TestDirectory::new();
     std::fs::create_dir_all(shop.path("buckets/lake")).unwrap();
     let columns = [column("n", "integer", json!({}))];
-    let mut table = HandmadeTable::create(&shop, "buckets/lake/a table", &columns, &[], &["deletionVectors"]);
+    let mut table = HandmadeTable::create(
+        &shop,
+        "buckets/lake/a table",
+        &columns,
+        &[],
+        &["deletionVectors"],
+    );
     for part in 0..12 {
         let file = format!("part%20{part}.parquet");
         let stored = format!("part {part}.parquet");
-        let mut add = table.add(&stored, vec![ints("n", part * 10..part * 10 + 10)], json!({}), deletion_vector(&[3]));
+        let mut add = table.add(
+            &stored,
+            vec![ints("n", part * 10..part * 10 + 10)],
+            json!({}),
+            deletion_vector(&[3]),
+        );
         add["add"]["path"] = file.into();
         table.commit(&[add]);
     }
@@ -371,12 +556,18 @@ fn a_table_in_a_bucket_is_read_with_few_requests() {
     let counted = asked.clone();
     server.inject_failures(move |request| {
         if request.target.contains(".parquet") && !request.target.contains("out") {
-            *counted.lock().unwrap().entry(request.method.clone()).or_default() += 1;
+            *counted
+                .lock()
+                .unwrap()
+                .entry(request.method.clone())
+                .or_default() += 1;
         }
         None
     });
     shop.write("copy.yaml", &spec("path: \"s3://lake/a table\"", "", "out"));
-    server.forebay(&shop, &["run", "copy.yaml", "--json"]).expect(0);
+    server
+        .forebay(&shop, &["run", "copy.yaml", "--json"])
+        .expect(0);
     let expected: Vec<i32> = (0..120).filter(|n| n % 10 != 3).collect();
     assert_eq!(values(&shop.visible("out"), "n"), expected);
     let asked = asked.lock().unwrap().clone();

@@ -36,7 +36,11 @@ struct TableState {
 
 impl TableJob {
     fn new(sink: &str, args: &[&'static str]) -> TableJob {
-        TableJob { shop: csv_shop(ROWS, sink, ""), server: None, args: args.to_vec() }
+        TableJob {
+            shop: csv_shop(ROWS, sink, ""),
+            server: None,
+            args: args.to_vec(),
+        }
     }
 
     /// The same with table and state in a bucket.
@@ -54,7 +58,11 @@ impl TableJob {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.shop.path(&if self.server.is_some() { format!("buckets/lake/{name}") } else { name.to_owned() })
+        self.shop.path(&if self.server.is_some() {
+            format!("buckets/lake/{name}")
+        } else {
+            name.to_owned()
+        })
     }
 
     fn table(&self) -> PathBuf {
@@ -64,7 +72,9 @@ impl TableJob {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = match &self.server {
             None => self.shop.command(&[args, &["--state=state"]].concat()),
-            Some(server) => server.command(&self.shop, &[args, &["--state=s3://lake/state"]].concat()),
+            Some(server) => {
+                server.command(&self.shop, &[args, &["--state=s3://lake/state"]].concat())
+            }
         };
         std::fs::create_dir_all(self.shop.path("tmp")).unwrap();
         command.env("TMPDIR", self.shop.path("tmp"));
@@ -85,10 +95,19 @@ impl TableJob {
     fn shown(&self) -> TableState {
         let table = self.table();
         if !table.join("_delta_log").exists() {
-            return TableState { rows: None, writes: 0 };
+            return TableState {
+                rows: None,
+                writes: 0,
+            };
         }
-        let writes = commits(&table).iter().filter(|commit| !actions(commit, "txn").is_empty()).count();
-        TableState { rows: live_rows(&table), writes }
+        let writes = commits(&table)
+            .iter()
+            .filter(|commit| !actions(commit, "txn").is_empty())
+            .count();
+        TableState {
+            rows: live_rows(&table),
+            writes,
+        }
     }
 
     /// Puts table and state back to where they were before the run.
@@ -105,34 +124,81 @@ impl TableJob {
     /// Kills the run over some rows at steps that are chosen, and lets it go on.
     fn killed_and_resumed(&self, rows: &str, turn: usize) {
         self.shop.write("rows.csv", rows);
-        for dir in ["table", "state"].into_iter().filter(|dir| self.path(dir).exists()) {
+        for dir in ["table", "state"]
+            .into_iter()
+            .filter(|dir| self.path(dir).exists())
+        {
             copy_preserving(&self.path(dir), &self.shop.path("before").join(dir));
         }
         let before = self.shown();
-        ProgramOutput::from(self.run().env("FOREBAY_KILL_LOG", self.shop.path("steps")).watched()).expect(0);
+        ProgramOutput::from(
+            self.run()
+                .env("FOREBAY_KILL_LOG", self.shop.path("steps"))
+                .watched(),
+        )
+        .expect(0);
         let after = self.shown();
-        assert!(after.rows.is_some() && after.rows != before.rows && after.writes == before.writes + 1);
+        assert!(
+            after.rows.is_some() && after.rows != before.rows && after.writes == before.writes + 1
+        );
         let steps = std::fs::read_to_string(self.shop.path("steps")).unwrap();
-        let steps: Vec<String> = steps.lines().map(|step| step_kind(step, &self.shop.at(""))).collect();
+        let steps: Vec<String> = steps
+            .lines()
+            .map(|step| step_kind(step, &self.shop.at("")))
+            .collect();
         let moments = chosen_steps(&steps, turn);
-        assert!(moments.iter().any(|moment| steps[*moment].contains("_delta_log")), "{steps:?}");
+        assert!(
+            moments
+                .iter()
+                .any(|moment| steps[*moment].contains("_delta_log")),
+            "{steps:?}"
+        );
         for moment in moments {
             let step = format!("step {moment} of {}: {}", steps.len(), steps[moment]);
             self.restore();
-            let killed = self.run().env("FOREBAY_KILL_AT", moment.to_string()).watched();
-            assert_eq!(killed.status.signal(), Some(9), "{step}: {}", String::from_utf8_lossy(&killed.stderr));
+            let killed = self
+                .run()
+                .env("FOREBAY_KILL_AT", moment.to_string())
+                .watched();
+            assert_eq!(
+                killed.status.signal(),
+                Some(9),
+                "{step}: {}",
+                String::from_utf8_lossy(&killed.stderr)
+            );
             let seen = self.shown();
-            let is_whole = |state: &TableState| seen.rows == state.rows && seen.writes == state.writes;
-            assert!(is_whole(&before) || is_whole(&after), "{step}: something between shows");
+            let is_whole =
+                |state: &TableState| seen.rows == state.rows && seen.writes == state.writes;
+            assert!(
+                is_whole(&before) || is_whole(&after),
+                "{step}: something between shows"
+            );
             ProgramOutput::from(self.run().watched()).expect(0);
-            assert!(self.shown() == after, "{step}: rows are lost or doubled, or committed twice");
-            ProgramOutput::from(self.command(&["cache", "gc", "--older-than", "0s"]).watched()).expect(0);
-            assert!(self.shown() == after, "{step}: the collection changed the table");
+            assert!(
+                self.shown() == after,
+                "{step}: rows are lost or doubled, or committed twice"
+            );
+            ProgramOutput::from(
+                self.command(&["cache", "gc", "--older-than", "0s"])
+                    .watched(),
+            )
+            .expect(0);
+            assert!(
+                self.shown() == after,
+                "{step}: the collection changed the table"
+            );
             assert_eq!(unneeded_files(&self.table()), BTreeSet::new(), "{step}");
-            assert_eq!(temporary_files(&self.table()), Vec::<String>::new(), "{step}");
+            assert_eq!(
+                temporary_files(&self.table()),
+                Vec::<String>::new(),
+                "{step}"
+            );
             let log = commits(&self.table()).len();
             ProgramOutput::from(self.run().watched()).expect(0);
-            assert!(self.shown() == after && commits(&self.table()).len() == log, "{step}: committed again");
+            assert!(
+                self.shown() == after && commits(&self.table()).len() == log,
+                "{step}: committed again"
+            );
         }
     }
 }
@@ -148,15 +214,25 @@ fn chosen_steps(steps: &[String], turn: usize) -> Vec<usize> {
         others += usize::from(is_new);
         is_new && others % OTHER_STEPS == 0
     };
-    steps.iter().enumerate().filter(|(_, step)| is_chosen(step)).map(|(at, _)| at).collect()
+    steps
+        .iter()
+        .enumerate()
+        .filter(|(_, step)| is_chosen(step))
+        .map(|(at, _)| at)
+        .collect()
 }
 
 /// Data files that no version of a table names. Those of a version that are missing fail the test: readers of earlier
 /// versions need them for a week.
 fn unneeded_files(table: &Path) -> BTreeSet<PathBuf> {
-    let added: Vec<Value> = commits(table).into_iter().flat_map(|commit| actions(&commit, "add")).collect();
+    let added: Vec<Value> = commits(table)
+        .into_iter()
+        .flat_map(|commit| actions(&commit, "add"))
+        .collect();
     let named: BTreeSet<PathBuf> = added.iter().map(|add| file_of(table, add)).collect();
-    named.iter().for_each(|file| assert!(file.exists(), "{} is missing", file.display()));
+    named
+        .iter()
+        .for_each(|file| assert!(file.exists(), "{} is missing", file.display()));
     let (mut found, mut open) = (BTreeSet::new(), vec![table.join("data")]);
     while let Some(dir) = open.pop() {
         for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
@@ -171,7 +247,8 @@ fn unneeded_files(table: &Path) -> BTreeSet<PathBuf> {
 }
 
 /// Rows of three days.
-const MORE: &str = "day,shop,qty,price\n2024-02-29,a,9,0.5\n2024-03-01,b/c,2,1.5\n2024-03-05,d,4,1.5\n";
+const MORE: &str =
+    "day,shop,qty,price\n2024-02-29,a,9,0.5\n2024-03-01,b/c,2,1.5\n2024-03-05,d,4,1.5\n";
 
 #[test]
 fn a_table_that_is_made_survives_kills() {
@@ -180,17 +257,25 @@ fn a_table_that_is_made_survives_kills() {
 
 #[test]
 fn a_table_whose_rows_are_replaced_survives_kills() {
-    TableJob::new(", partition_by: [shop]", &[]).after(ROWS).killed_and_resumed(MORE, 1);
+    TableJob::new(", partition_by: [shop]", &[])
+        .after(ROWS)
+        .killed_and_resumed(MORE, 1);
 }
 
 #[test]
 fn a_table_with_small_files_and_checkpoints_survives_kills() {
     let job = TableJob::new(", mode: append, compact_below_bytes: 1000000", &[]).after(ROWS);
-    let first = job.table().join("_delta_log").join(format!("{:020}.json", 0));
+    let first = job
+        .table()
+        .join("_delta_log")
+        .join(format!("{:020}.json", 0));
     let text = std::fs::read_to_string(&first).unwrap();
     std::fs::write(
         &first,
-        text.replace("\"configuration\":{}", "\"configuration\":{\"delta.checkpointInterval\":\"1\"}"),
+        text.replace(
+            "\"configuration\":{}",
+            "\"configuration\":{\"delta.checkpointInterval\":\"1\"}",
+        ),
     )
     .unwrap();
     job.killed_and_resumed(MORE, 2);
@@ -209,7 +294,10 @@ fn an_interval_that_divides_files_survives_kills() {
 
 #[test]
 fn a_table_in_a_bucket_survives_kills() {
-    TableJob::new("", &[]).in_bucket().after(ROWS).killed_and_resumed(MORE, 4);
+    TableJob::new("", &[])
+        .in_bucket()
+        .after(ROWS)
+        .killed_and_resumed(MORE, 4);
 }
 
 #[test]

@@ -8,10 +8,18 @@ use serde_json::Value;
 use crate::support::{TestDirectory, ready_made, real_data};
 
 /// Runs a ready-made spec, then checks the promises that hold for every pipeline.
-fn whole_job(shop: &TestDirectory, spec: &str, params: &[(&str, &str)], sources: &[(&str, String)]) -> Value {
+fn whole_job(
+    shop: &TestDirectory,
+    spec: &str,
+    params: &[(&str, &str)],
+    sources: &[(&str, String)],
+) -> Value {
     let spec = ready_made(spec);
     let mut args = vec!["run", &spec, "--json", "--memory", "256MiB"];
-    let params: Vec<String> = params.iter().map(|(name, value)| format!("--param={name}={value}")).collect();
+    let params: Vec<String> = params
+        .iter()
+        .map(|(name, value)| format!("--param={name}={value}"))
+        .collect();
     let out = format!("--param=out={}", shop.at("out"));
     args.extend(params.iter().map(String::as_str));
     args.push(&out);
@@ -20,7 +28,10 @@ fn whole_job(shop: &TestDirectory, spec: &str, params: &[(&str, &str)], sources:
     assert_eq!(first["nothing_new"], false);
     let written = first["passes"].as_array().unwrap().last().unwrap().clone();
     let count = |name: &str| written[name].as_i64().unwrap();
-    assert_eq!(count("rows_in") + count("rows_expanded"), count("rows_out") + count("rows_filtered"));
+    assert_eq!(
+        count("rows_in") + count("rows_expanded"),
+        count("rows_out") + count("rows_filtered")
+    );
 
     // The same command again has nothing to do and gives the same artifact.
     let again = shop.forebay(&args).expect(0).summary();
@@ -30,8 +41,19 @@ fn whole_job(shop: &TestDirectory, spec: &str, params: &[(&str, &str)], sources:
     // Applying the artifact to the same rows gives the same rows.
     let artifact = first["artifact_path"].as_str().unwrap();
     let applied = shop.at("applied");
-    let mut args = vec!["apply", artifact, "--output", &applied, "--json", "--state", "other-state"];
-    let sources: Vec<String> = sources.iter().map(|(name, path)| format!("--source={name}={path}")).collect();
+    let mut args = vec![
+        "apply",
+        artifact,
+        "--output",
+        &applied,
+        "--json",
+        "--state",
+        "other-state",
+    ];
+    let sources: Vec<String> = sources
+        .iter()
+        .map(|(name, path)| format!("--source={name}={path}"))
+        .collect();
     args.extend(sources.iter().map(String::as_str));
     shop.forebay(&args).expect(0);
     assert_eq!(shop.rows("applied"), shop.rows("out"));
@@ -41,10 +63,22 @@ fn whole_job(shop: &TestDirectory, spec: &str, params: &[(&str, &str)], sources:
     assert!(shown.stdout.contains("artifact"), "{}", shown.stdout);
     let (state, _) = artifact.rsplit_once("/artifacts/").unwrap();
     let pipeline = first["pipeline"].as_str().unwrap();
-    let newest = shop.forebay(&["show", "--pipeline", pipeline, "--state", state, "--json"]).expect(0).summary();
-    assert_eq!((&newest["artifact"], &newest["artifact_path"]), (&first["artifact"], &first["artifact_path"]));
-    assert!(newest["committed_at"].as_str().unwrap().ends_with('Z'), "{newest}");
-    let none = shop.forebay(&["show", "--pipeline", "other", "--state", state, "--json"]).expect(65).summary();
+    let newest = shop
+        .forebay(&["show", "--pipeline", pipeline, "--state", state, "--json"])
+        .expect(0)
+        .summary();
+    assert_eq!(
+        (&newest["artifact"], &newest["artifact_path"]),
+        (&first["artifact"], &first["artifact_path"])
+    );
+    assert!(
+        newest["committed_at"].as_str().unwrap().ends_with('Z'),
+        "{newest}"
+    );
+    let none = shop
+        .forebay(&["show", "--pipeline", "other", "--state", state, "--json"])
+        .expect(65)
+        .summary();
     assert_eq!(none["fault"]["code"], "FB0402");
     let same = shop.forebay(&["diff", artifact, artifact]).expect(0);
     assert_eq!(same.stdout, "no differences\n");
@@ -66,7 +100,12 @@ fn serve(shop: &TestDirectory, artifact: &str, source: &std::path::Path) {
     let served = concat_batches(&pieces[0].schema(), &pieces).unwrap();
     assert_eq!(served.num_rows(), expected.num_rows());
     for (index, field) in served.schema().fields().iter().enumerate() {
-        assert_eq!(served.column(index), expected.column(index), "{}", field.name());
+        assert_eq!(
+            served.column(index),
+            expected.column(index),
+            "{}",
+            field.name()
+        );
     }
 }
 
@@ -74,36 +113,65 @@ fn serve(shop: &TestDirectory, artifact: &str, source: &std::path::Path) {
 fn demand() {
     let shop = TestDirectory::new();
     let data = shop.demand("data", 500);
-    let first = whole_job(&shop, "demand.yaml", &[("history", &data)], &[("demand", data.clone())]);
+    let first = whole_job(
+        &shop,
+        "demand.yaml",
+        &[("history", &data)],
+        &[("demand", data.clone())],
+    );
     // A batch alone does not hold the rows that windows look back at.
-    let place = StorageClient::new().unwrap().resolve(&shop.at(first["artifact_path"].as_str().unwrap())).unwrap();
+    let place = StorageClient::new()
+        .unwrap()
+        .resolve(&shop.at(first["artifact_path"].as_str().unwrap()))
+        .unwrap();
     let artifact = Artifact::load(&StorageClient::new().unwrap(), &place).unwrap();
     let fault = Forebay::new().model(&artifact, None).err().unwrap();
-    assert!(fault.to_string().contains("`windows.lag` needs the rows before"), "{fault}");
+    assert!(
+        fault
+            .to_string()
+            .contains("`windows.lag` needs the rows before"),
+        "{fault}"
+    );
 }
 
 #[test]
 fn clicks() {
     let shop = TestDirectory::new();
     let data = shop.clicks("data", 700);
-    let first = whole_job(&shop, "clicks.yaml", &[("log", &data)], &[("clicks", data.clone())]);
-    serve(&shop, first["artifact_path"].as_str().unwrap(), &shop.path("data"));
+    let first = whole_job(
+        &shop,
+        "clicks.yaml",
+        &[("log", &data)],
+        &[("clicks", data.clone())],
+    );
+    serve(
+        &shop,
+        first["artifact_path"].as_str().unwrap(),
+        &shop.path("data"),
+    );
 }
 
 #[test]
 fn flights_with_weather() {
-    let Some(data) = real_data("flights") else { return };
+    let Some(data) = real_data("flights") else {
+        return;
+    };
     let shop = TestDirectory::new();
     let at = |what: &str| data.join(what).display().to_string();
     let root = data.display().to_string();
-    let sources = [("flights", at("flights/*.parquet")), ("weather", at("weather/*.parquet"))];
+    let sources = [
+        ("flights", at("flights/*.parquet")),
+        ("weather", at("weather/*.parquet")),
+    ];
     let summary = whole_job(&shop, "flights.yaml", &[("data", &root)], &sources);
     assert_eq!(summary["outputs"][0]["rows"], 327_346); // 9,430 of 336,776 flights never arrived.
 }
 
 #[test]
 fn taxi() {
-    let Some(data) = real_data("taxi") else { return };
+    let Some(data) = real_data("taxi") else {
+        return;
+    };
     let shop = TestDirectory::new();
     let root = data.display().to_string();
     let sources = [("trips", data.join("taxi/taxi.csv").display().to_string())];

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, AsArray, Date32Array, Float32Array, Float64Array, Int64Array, RecordBatch, StringArray,
-    TimestampMicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray, UInt64Array,
+    ArrayRef, AsArray, Date32Array, Float32Array, Float64Array, Int64Array, RecordBatch,
+    StringArray, TimestampMicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray,
+    TimestampSecondArray, UInt64Array,
 };
 use arrow::datatypes::{
-    Date32Type, Float64Type, Int64Type, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
-    TimestampSecondType,
+    Date32Type, Float64Type, Int64Type, TimestampMicrosecondType, TimestampMillisecondType,
+    TimestampNanosecondType, TimestampSecondType,
 };
 use parquet::arrow::ArrowWriter;
 
@@ -20,21 +21,38 @@ const OTHER_NAN: f64 = f64::from_bits(0xfff8_0000_0000_0007);
 
 /// 0001-01-01, 1969-12-31T23:00, 1970-01-01T00:30, 2016-05-22T06:45, 9999-12-31T23:59:59 in seconds: pandas 2.2,
 /// `pd.Series(np.array([...], dtype="datetime64[s]")).dt.floor("1h")`.
-const TIMES: [i64; 5] = [-62_135_596_800, -3_600, 1_800, 1_463_899_500, 253_402_300_799];
+const TIMES: [i64; 5] = [
+    -62_135_596_800,
+    -3_600,
+    1_800,
+    1_463_899_500,
+    253_402_300_799,
+];
 const HOURS: [i64; 5] = [-62_135_596_800, -3_600, 0, 1_463_896_800, 253_402_297_200];
 /// Mondays: 0001-01-01 was one, and so was 9999-12-27.
-const WEEKS: [i64; 5] = [-62_135_596_800, -259_200, -259_200, 1_463_356_800, 253_401_868_800];
+const WEEKS: [i64; 5] = [
+    -62_135_596_800,
+    -259_200,
+    -259_200,
+    1_463_356_800,
+    253_401_868_800,
+];
 
 fn starts(time: ArrayRef, every: &str) -> ArrayRef {
-    let rows =
-        run([("t", time)], &format!("- aggregate: {{ time: t, every: {every}, compute: {{ n: {{ count: '*' }} }} }}"));
+    let rows = run(
+        [("t", time)],
+        &format!("- aggregate: {{ time: t, every: {every}, compute: {{ n: {{ count: '*' }} }} }}"),
+    );
     let counts: i64 = ids(&rows, "n").iter().sum();
     assert_eq!(counts, TIMES.len() as i64);
     rows["t"].clone()
 }
 
 fn distinct(starts: [i64; 5], per_second: i64) -> Vec<Option<i64>> {
-    let mut starts: Vec<Option<i64>> = starts.iter().map(|start| Some(start * per_second)).collect();
+    let mut starts: Vec<Option<i64>> = starts
+        .iter()
+        .map(|start| Some(start * per_second))
+        .collect();
     starts.dedup();
     starts
 }
@@ -47,45 +65,100 @@ fn buckets_of_time_reach_as_far_as_times_do() {
         // Parquet has no seconds: they come back as milliseconds.
         let found: Vec<_> = match found.as_primitive_opt::<TimestampSecondType>() {
             Some(found) => found.iter().collect(),
-            None => found.as_primitive::<TimestampMillisecondType>().iter().map(|t| t.map(|t| t / 1000)).collect(),
+            None => found
+                .as_primitive::<TimestampMillisecondType>()
+                .iter()
+                .map(|t| t.map(|t| t / 1000))
+                .collect(),
         };
         assert_eq!(found, distinct(expected, 1), "s {every}");
         let times = TIMES.map(|time| time * 1_000);
-        let found = starts(Arc::new(TimestampMillisecondArray::from(times.to_vec())), every);
-        assert!(found.as_primitive::<TimestampMillisecondType>().iter().eq(distinct(expected, 1_000)), "ms {every}");
+        let found = starts(
+            Arc::new(TimestampMillisecondArray::from(times.to_vec())),
+            every,
+        );
+        assert!(
+            found
+                .as_primitive::<TimestampMillisecondType>()
+                .iter()
+                .eq(distinct(expected, 1_000)),
+            "ms {every}"
+        );
         let times = TIMES.map(|time| time * 1_000_000);
         let zoned = TimestampMicrosecondArray::from(times.to_vec()).with_timezone("UTC");
         let found = starts(Arc::new(zoned), every);
         assert!(
-            found.as_primitive::<TimestampMicrosecondType>().iter().eq(distinct(expected, 1_000_000)),
+            found
+                .as_primitive::<TimestampMicrosecondType>()
+                .iter()
+                .eq(distinct(expected, 1_000_000)),
             "us {every}"
         );
     }
     let near = [-5_400, -1, 0, 3_599, 9_000_000_000].map(|time: i64| time * 1_000_000_000);
-    let found = starts(Arc::new(TimestampNanosecondArray::from(near.to_vec())), "1h");
-    let expected = [-7_200, -3_600, 0, 9_000_000_000 / 3_600 * 3_600].map(|time| Some(time * 1_000_000_000));
-    assert!(found.as_primitive::<TimestampNanosecondType>().iter().eq(expected));
+    let found = starts(
+        Arc::new(TimestampNanosecondArray::from(near.to_vec())),
+        "1h",
+    );
+    let expected =
+        [-7_200, -3_600, 0, 9_000_000_000 / 3_600 * 3_600].map(|time| Some(time * 1_000_000_000));
+    assert!(
+        found
+            .as_primitive::<TimestampNanosecondType>()
+            .iter()
+            .eq(expected)
+    );
     // 0001-01-01 and 9999-12-31 are 719,162 days before and 2,932,896 days after 1970-01-01.
-    let days: ArrayRef = Arc::new(Date32Array::from(vec![-719_162, -719_156, -1, 4, 2_932_896]));
+    let days: ArrayRef = Arc::new(Date32Array::from(vec![
+        -719_162, -719_156, -1, 4, 2_932_896,
+    ]));
     let found = starts(days, "7d");
     let expected = [-719_166, -719_159, -7, 0, 2_932_895].map(Some);
-    assert!(found.as_primitive::<Date32Type>().iter().eq(expected), "{found:?}");
+    assert!(
+        found.as_primitive::<Date32Type>().iter().eq(expected),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn both_zeros_are_one_key_everywhere() {
     let x = [0.0, -0.0, 1.0, f64::NAN, OTHER_NAN, -0.0];
-    let columns = || [("x", numbers(&x)), ("n", Arc::new(Int64Array::from_iter_values(0..6)) as ArrayRef)];
+    let columns = || {
+        [
+            ("x", numbers(&x)),
+            (
+                "n",
+                Arc::new(Int64Array::from_iter_values(0..6)) as ArrayRef,
+            ),
+        ]
+    };
     let bits = |rows: &RecordBatch| -> Vec<u64> {
-        rows["x"].as_primitive::<Float64Type>().values().iter().map(|x| x.to_bits()).collect()
+        rows["x"]
+            .as_primitive::<Float64Type>()
+            .values()
+            .iter()
+            .map(|x| x.to_bits())
+            .collect()
     };
     let keys = [0, 1f64.to_bits(), f64::NAN.to_bits()];
-    let rows = run(columns(), "- aggregate: { by: [x], compute: { n: { sum: n }, m: { count: '*' } } }");
-    assert_eq!((bits(&rows), ids(&rows, "n"), ids(&rows, "m")), (keys.to_vec(), vec![6, 2, 7], vec![3, 1, 2]));
-    let rows = run(columns(), "- aggregate: { compute: { kinds: { n_unique: x } } }");
+    let rows = run(
+        columns(),
+        "- aggregate: { by: [x], compute: { n: { sum: n }, m: { count: '*' } } }",
+    );
+    assert_eq!(
+        (bits(&rows), ids(&rows, "n"), ids(&rows, "m")),
+        (keys.to_vec(), vec![6, 2, 7], vec![3, 1, 2])
+    );
+    let rows = run(
+        columns(),
+        "- aggregate: { compute: { kinds: { n_unique: x } } }",
+    );
     assert_eq!(ids(&rows, "kinds"), [2], "NaN is no value");
     for (keep, kept) in [("first", [0, 2, 3]), ("last", [2, 4, 5])] {
-        let rows = run(columns(), &format!("- dedupe: {{ keys: [x], keep: {keep} }}"));
+        let rows = run(
+            columns(),
+            &format!("- dedupe: {{ keys: [x], keep: {keep} }}"),
+        );
         assert_eq!(ids(&rows, "n"), kept, "{keep}");
     }
     let rows = run(
@@ -106,7 +179,10 @@ fn both_zeros_are_one_key_everywhere() {
     for (found, n) in doubles_of(&rows, "n_z").into_iter().zip([0.0, 1.0, 5.0]) {
         assert!((found - (n - 2.0) / deviation).abs() < 1e-6, "{found}");
     }
-    let rows = run(columns(), "- lag: { columns: [n], by: [1], keys: [x], time: n, gaps: count_rows }");
+    let rows = run(
+        columns(),
+        "- lag: { columns: [n], by: [1], keys: [x], time: n, gaps: count_rows }",
+    );
     let lagged: Vec<_> = rows["n_lag_1"].as_primitive::<Int64Type>().iter().collect();
     assert_eq!(lagged, [None, Some(0), None, None, Some(3), Some(1)]);
 }
@@ -118,7 +194,9 @@ fn doubles_of(rows: &RecordBatch, name: &str) -> Vec<f64> {
 
 /// Writes a file with these columns.
 pub fn write<const N: usize>(shop: &TestDirectory, name: &str, columns: [(&str, ArrayRef); N]) {
-    let columns = columns.into_iter().map(|(name, column)| (name, column, true));
+    let columns = columns
+        .into_iter()
+        .map(|(name, column)| (name, column, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
     let file = std::fs::File::create(shop.path(name)).unwrap();
     let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
@@ -130,9 +208,24 @@ pub fn write<const N: usize>(shop: &TestDirectory, name: &str, columns: [(&str, 
 fn joins_and_queries_have_one_zero() {
     let shop = TestDirectory::new();
     let time = |days: &[i32]| Arc::new(Date32Array::from(days.to_vec())) as ArrayRef;
-    write(&shop, "here.parquet", [("k", numbers(&[-0.0, OTHER_NAN, 2.0])), ("day", time(&[5, 5, 5]))]);
+    write(
+        &shop,
+        "here.parquet",
+        [
+            ("k", numbers(&[-0.0, OTHER_NAN, 2.0])),
+            ("day", time(&[5, 5, 5])),
+        ],
+    );
     let ages = Arc::new(Int64Array::from(vec![10, 20])) as ArrayRef;
-    write(&shop, "there.parquet", [("k", numbers(&[0.0, f64::NAN])), ("day", time(&[1, 1])), ("age", ages)]);
+    write(
+        &shop,
+        "there.parquet",
+        [
+            ("k", numbers(&[0.0, f64::NAN])),
+            ("day", time(&[1, 1])),
+            ("age", ages),
+        ],
+    );
     let spec = |step: &str| {
         format!(
             "version: 1\nname: zeros\nsources:\n  here: {{ parquet: {{ path: here.parquet }}, time: day }}\n  there: {{ \
@@ -148,7 +241,9 @@ fn joins_and_queries_have_one_zero() {
         let step = step
             .strip_prefix("{ ")
             .and_then(|rest| rest.strip_suffix(" }"))
-            .map_or(step.to_owned(), |fields| fields.replacen(", do:", "\n    do:", 1));
+            .map_or(step.to_owned(), |fields| {
+                fields.replacen(", do:", "\n    do:", 1)
+            });
         shop.write("spec.yaml", &spec(&step));
         shop.forebay(&["run", "spec.yaml"]).expect(0);
         let rows = shop.rows("out");
@@ -160,7 +255,10 @@ fn joins_and_queries_have_one_zero() {
     shop.forebay(&["run", "spec.yaml"]).expect(0);
     let rows = shop.rows("out");
     assert_eq!(ids(&rows, "n"), [1, 2, 2], "-2, 0, NaN");
-    assert_eq!(rows["k"].as_primitive::<Float64Type>().value(1).to_bits(), 0);
+    assert_eq!(
+        rows["k"].as_primitive::<Float64Type>().value(1).to_bits(),
+        0
+    );
 }
 
 /// sklearn 1.5: `KBinsDiscretizer(n_bins=4, encode="ordinal", strategy="quantile").fit_transform(x)`; edges are
@@ -171,7 +269,10 @@ fn bins_by_quantile_end_with_the_least_and_the_greatest() {
     let steps = "- k_bins: { columns: [x], bins: 4, strategy: quantile, exact: true }";
     let bins = |x: &[f64]| -> Vec<i32> {
         let rows = run([("x", numbers(x))], steps);
-        rows["x"].as_primitive::<arrow::datatypes::Int32Type>().values().to_vec()
+        rows["x"]
+            .as_primitive::<arrow::datatypes::Int32Type>()
+            .values()
+            .to_vec()
     };
     // np.percentile(x, [0, 25, 50, 75, 100]) is [0, 0, 1, 5, 5].
     assert_eq!(bins(&x), [0, 0, 0, 1, 1, 1, 1, 1, 1]);
@@ -204,7 +305,13 @@ fn nothing_between_two_numbers_is_infinite() {
     for (found, expected) in doubles(&rows, "x_robust").into_iter().zip([-1.0, 1.0]) {
         assert!((found.unwrap() - expected).abs() < 1e-12, "{found:?}");
     }
-    assert_eq!(rows["x_bin"].as_primitive::<arrow::datatypes::Int32Type>().values().to_vec(), [0, 3]);
+    assert_eq!(
+        rows["x_bin"]
+            .as_primitive::<arrow::datatypes::Int32Type>()
+            .values()
+            .to_vec(),
+        [0, 3]
+    );
 }
 
 /// numpy 2.1: `np.median([5.0, inf])` is inf, and `np.median([-inf, 5.0])` is -inf.
@@ -248,7 +355,9 @@ fn ids_that_do_not_fit_are_named() {
     };
     for kind in ["i64", "i32"] {
         shop.write("spec.yaml", &spec(kind));
-        let call = shop.forebay(&["feed", "spec.yaml", "--rows", "2", "--last", "short"]).expect(65);
+        let call = shop
+            .forebay(&["feed", "spec.yaml", "--rows", "2", "--last", "short"])
+            .expect(65);
         for part in ["18446744073709551615", "`id`", "row 1"] {
             assert!(call.stderr.contains(part), "{kind}: {}", call.stderr);
         }
@@ -268,7 +377,11 @@ fn windows_say_which_value_they_cannot_keep() {
          { path: out } }\n",
     );
     let call = shop.forebay(&["run", "spec.yaml"]).expect(65);
-    assert!(call.stderr.contains("9223372036854775808"), "{}", call.stderr);
+    assert!(
+        call.stderr.contains("9223372036854775808"),
+        "{}",
+        call.stderr
+    );
 }
 
 /// Slots beyond the signed integers are slots.
@@ -277,7 +390,12 @@ fn unsigned_slots_are_told_apart() {
     let day: ArrayRef = Arc::new(Date32Array::from(vec![1, 2, 3, 4]));
     let slot: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX, 1, u64::MAX, 1]));
     let rows = run(
-        [("x", numbers(&[1.0, 5.0, 3.0, 7.0])), ("day", day), ("slot", slot), ("s", texts(&["a"; 4]))],
+        [
+            ("x", numbers(&[1.0, 5.0, 3.0, 7.0])),
+            ("day", day),
+            ("slot", slot),
+            ("s", texts(&["a"; 4])),
+        ],
         "- seasonal_index: { columns: [x], period: { expression: slot }, keys: [s], time: day }",
     );
     let _: &StringArray = rows["s"].as_string();

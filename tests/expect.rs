@@ -27,11 +27,30 @@ fn shop() -> TestDirectory {
         _ => Some(f64::from(row) / 10.0),
     };
     let columns: [(&str, ArrayRef); 5] = [
-        ("date", Arc::new(Date32Array::from_iter_values((0..ROWS).map(|row| 16_000 + row / 10)))),
-        ("item", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| if row == 999 { 8 } else { row % 10 })))),
-        ("category", Arc::new(StringArray::from_iter((0..ROWS).map(category)))),
-        ("price", Arc::new(Float64Array::from_iter((0..ROWS).map(price)))),
-        ("qty", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| row % 50)))),
+        (
+            "date",
+            Arc::new(Date32Array::from_iter_values(
+                (0..ROWS).map(|row| 16_000 + row / 10),
+            )),
+        ),
+        (
+            "item",
+            Arc::new(Int32Array::from_iter_values(
+                (0..ROWS).map(|row| if row == 999 { 8 } else { row % 10 }),
+            )),
+        ),
+        (
+            "category",
+            Arc::new(StringArray::from_iter((0..ROWS).map(category))),
+        ),
+        (
+            "price",
+            Arc::new(Float64Array::from_iter((0..ROWS).map(price))),
+        ),
+        (
+            "qty",
+            Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| row % 50))),
+        ),
     ];
     write(&shop, "rows.parquet", columns);
     shop
@@ -55,36 +74,117 @@ fn run(shop: &TestDirectory, rule: &str, more: &[&str]) -> ProgramOutput {
 fn each_rule_tells_which_rows_violate_it() {
     let shop = shop();
     let violated = [
-        ("{ not_null: [qty, price] }", "not_null: price", 1, json!([["null", 1]])),
-        ("{ range: { price: [0, null] } }", "range: price", 1, json!([["-1.5", 1]])),
-        ("{ range: { price: [-5, 90] } }", "range: price", 100, Value::Null),
-        ("{ range: { date: [2013-10-23, null] } }", "range: date", 10, json!([["2013-10-22", 10]])),
-        ("{ in_set: { category: [food, household] } }", "in_set: category", 2, json!([["toys", 2]])),
-        ("{ in_set: { qty: [0, 1] } }", "in_set: qty", 960, Value::Null),
-        ("{ sql: \"qty < 49 OR price < 10\" }", "sql: qty < 49 OR price < 10", 18, Value::Null),
-        ("{ sql: \"price >= 0\" }", "sql: price >= 0", 1, json!([["price=-1.5", 1]])),
-        ("{ unique: [date, item] }", "unique: date, item", 0, json!([["2014-01-29, 8", 2]])),
-        ("{ rows: { min: 1001 } }", "rows: at least 1001", 0, json!([])),
+        (
+            "{ not_null: [qty, price] }",
+            "not_null: price",
+            1,
+            json!([["null", 1]]),
+        ),
+        (
+            "{ range: { price: [0, null] } }",
+            "range: price",
+            1,
+            json!([["-1.5", 1]]),
+        ),
+        (
+            "{ range: { price: [-5, 90] } }",
+            "range: price",
+            100,
+            Value::Null,
+        ),
+        (
+            "{ range: { date: [2013-10-23, null] } }",
+            "range: date",
+            10,
+            json!([["2013-10-22", 10]]),
+        ),
+        (
+            "{ in_set: { category: [food, household] } }",
+            "in_set: category",
+            2,
+            json!([["toys", 2]]),
+        ),
+        (
+            "{ in_set: { qty: [0, 1] } }",
+            "in_set: qty",
+            960,
+            Value::Null,
+        ),
+        (
+            "{ sql: \"qty < 49 OR price < 10\" }",
+            "sql: qty < 49 OR price < 10",
+            18,
+            Value::Null,
+        ),
+        (
+            "{ sql: \"price >= 0\" }",
+            "sql: price >= 0",
+            1,
+            json!([["price=-1.5", 1]]),
+        ),
+        (
+            "{ unique: [date, item] }",
+            "unique: date, item",
+            0,
+            json!([["2014-01-29, 8", 2]]),
+        ),
+        (
+            "{ rows: { min: 1001 } }",
+            "rows: at least 1001",
+            0,
+            json!([]),
+        ),
         ("{ rows: { max: 999 } }", "rows: at most 999", 0, json!([])),
-        ("{ fresh: { date: 2d } }", "fresh: date within 2d", 0, json!([])),
+        (
+            "{ fresh: { date: 2d } }",
+            "fresh: date within 2d",
+            0,
+            json!([]),
+        ),
     ];
     for (rule, name, violations, values) in violated {
         let call = run(&shop, rule, &[]).expect(65);
-        assert!(call.stderr.contains("FB0216") && call.stderr.contains(name), "{rule}: {}", call.stderr);
-        assert!(call.stderr.contains("checked.expect") && !shop.path("out").exists(), "{rule}: {}", call.stderr);
+        assert!(
+            call.stderr.contains("FB0216") && call.stderr.contains(name),
+            "{rule}: {}",
+            call.stderr
+        );
+        assert!(
+            call.stderr.contains("checked.expect") && !shop.path("out").exists(),
+            "{rule}: {}",
+            call.stderr
+        );
         // The same with a warning: the rows are published.
         let warned = rule.replacen("{ ", "{ policy: warn, ", 1);
         let call = run(&shop, &warned, &["--state=warned"]).expect(0);
         let summary = call.summary();
-        let found = &summary["expectations"].as_array().unwrap().iter().find(|rule| rule["rule"] == name).unwrap();
-        assert_eq!((&found["holds"], &found["violations"]), (&json!(false), &json!(violations)), "{rule}");
+        let found = &summary["expectations"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|rule| rule["rule"] == name)
+            .unwrap();
+        assert_eq!(
+            (&found["holds"], &found["violations"]),
+            (&json!(false), &json!(violations)),
+            "{rule}"
+        );
         if !values.is_null() {
             let pair = |value: &Value| json!([value["value"], value["rows"]]);
-            let found: Vec<Value> = found["values"].as_array().unwrap().iter().map(pair).collect();
+            let found: Vec<Value> = found["values"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(pair)
+                .collect();
             assert_eq!(json!(found), values, "{rule}");
         }
         assert_eq!(summary["outputs"][0]["rows"], ROWS);
-        assert!(call.stdout.contains("\"warning\"") && call.stdout.contains("does not hold"), "{}", call.stdout);
+        assert!(
+            call.stdout.contains("\"warning\"") && call.stdout.contains("does not hold"),
+            "{}",
+            call.stdout
+        );
         std::fs::remove_dir_all(shop.path("out")).unwrap();
         std::fs::remove_dir_all(shop.path(".out.forebay")).unwrap();
     }
@@ -98,15 +198,30 @@ fn each_rule_tells_which_rows_violate_it() {
         "{ rows: { min: 1000, max: 1000 } }",
         "{ fresh: { date: 20000d } }",
     ];
-    let rules: Vec<String> = held.iter().map(|rule| format!("          - {rule}")).collect();
+    let rules: Vec<String> = held
+        .iter()
+        .map(|rule| format!("          - {rule}"))
+        .collect();
     spec(&shop, &rules.join("\n"));
-    for more in [&["--threads=2"][..], &["--local-workers=2", "--state=on-workers"]] {
-        let summary = shop.forebay(&[&["run", "spec.yaml", "--json"], more].concat()).expect(0).summary();
+    for more in [
+        &["--threads=2"][..],
+        &["--local-workers=2", "--state=on-workers"],
+    ] {
+        let summary = shop
+            .forebay(&[&["run", "spec.yaml", "--json"], more].concat())
+            .expect(0)
+            .summary();
         let rules = summary["expectations"].as_array().unwrap();
-        assert!(rules.len() == 10 && rules.iter().all(|rule| rule["holds"] == true), "{rules:?}");
+        assert!(
+            rules.len() == 10 && rules.iter().all(|rule| rule["holds"] == true),
+            "{rules:?}"
+        );
     }
     let text = shop.forebay(&["run", "spec.yaml"]).expect(0).stdout;
-    assert!(text.contains("expectations: 10 of 10 rules hold") && text.contains("nothing new"), "{text}");
+    assert!(
+        text.contains("expectations: 10 of 10 rules hold") && text.contains("nothing new"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -116,19 +231,34 @@ fn a_run_that_fails_keeps_what_readers_see() {
     let before = shop.visible("out");
     // A rule more: no row is written anew.
     let call = run(&shop, "{ in_set: { category: [food] } }", &[]).expect(65);
-    assert!(call.stderr.contains("household (498 rows), toys (2 rows)"), "{}", call.stderr);
+    assert!(
+        call.stderr.contains("household (498 rows), toys (2 rows)"),
+        "{}",
+        call.stderr
+    );
     assert!(shop.visible("out") == before);
-    let summary = run(&shop, "{ rows: { min: 1 } }", &["--signal-nothing-new"]).expect(99).summary();
+    let summary = run(&shop, "{ rows: { min: 1 } }", &["--signal-nothing-new"])
+        .expect(99)
+        .summary();
     assert_eq!(summary["expectations"][0]["holds"], true);
     // An interval knows what was known at its end: here nothing is old.
-    let interval = ["--interval", "2014-01-20", "2014-01-30", "--state=nights-state", "--json"];
+    let interval = [
+        "--interval",
+        "2014-01-20",
+        "2014-01-30",
+        "--state=nights-state",
+        "--json",
+    ];
     let rule = "          - { fresh: { date: 2d } }\n          - { rows: { min: 900 } }";
     spec(&shop, rule);
     shop.write(
         "spec.yaml",
-        &std::fs::read_to_string(shop.path("spec.yaml")).unwrap().replace("path: out", "path: nights"),
+        &std::fs::read_to_string(shop.path("spec.yaml"))
+            .unwrap()
+            .replace("path: out", "path: nights"),
     );
-    shop.forebay(&[&["run", "spec.yaml"], &interval[..]].concat()).expect(0);
+    shop.forebay(&[&["run", "spec.yaml"], &interval[..]].concat())
+        .expect(0);
 }
 
 #[test]
@@ -137,17 +267,31 @@ fn rules_that_mean_nothing_are_refused() {
     for (rule, message) in [
         ("{ not_null: [amount] }", "there is no column `amount`"),
         ("{ policy: warn }", "an item of `expect` has one rule"),
-        ("{ not_null: [qty], unique: [qty] }", "an item of `expect` has one rule"),
+        (
+            "{ not_null: [qty], unique: [qty] }",
+            "an item of `expect` has one rule",
+        ),
         ("{ rows: { min: 2, max: 1 } }", "`rows` has a least number"),
-        ("{ rows: { min: 2 }, at_most: 1% }", "this rule is about all of them"),
+        (
+            "{ rows: { min: 2 }, at_most: 1% }",
+            "this rule is about all of them",
+        ),
         ("{ range: { qty: [null, null] } }", "has no bound"),
         ("{ in_set: { qty: [] } }", "is empty"),
-        ("{ fresh: { qty: 2d } }", "only a date or a timestamp has an age"),
+        (
+            "{ fresh: { qty: 2d } }",
+            "only a date or a timestamp has an age",
+        ),
         ("{ sql: \"qty +\" }", "qty +"),
         ("{ not_null: [qty], at_most: 200% }", "at_most"),
     ] {
         let call = run(&shop, rule, &[]);
-        assert!(call.code == 78 && call.stderr.contains(message), "{rule}: {} {}", call.code, call.stderr);
+        assert!(
+            call.code == 78 && call.stderr.contains(message),
+            "{rule}: {} {}",
+            call.code,
+            call.stderr
+        );
     }
 }
 
@@ -167,19 +311,31 @@ fn quarantined_rows_are_taken_out_and_written_with_the_rule() {
              bad: {{ from: checked, quarantined: true, parquet: {{ path: bad }} }}\n"
         );
         // NaN is above every range, and -1.5 below this one: both are removed from the data first.
-        let text = text
-            .replace("\"qty < 40\"", "\"qty < 40 AND (price IS NULL OR price >= 0) AND price IS DISTINCT FROM 'NaN'\"");
+        let text = text.replace(
+            "\"qty < 40\"",
+            "\"qty < 40 AND (price IS NULL OR price >= 0) AND price IS DISTINCT FROM 'NaN'\"",
+        );
         shop.write("spec.yaml", &text);
     };
     spec("");
-    for more in [&["--threads=2"][..], &["--local-workers=2", "--state=on-workers"]] {
+    for more in [
+        &["--threads=2"][..],
+        &["--local-workers=2", "--state=on-workers"],
+    ] {
         let call = shop.forebay(&[&["run", "spec.yaml", "--json"], more].concat());
         let summary = call.expect(0).summary();
         let rules = summary["expectations"].as_array().unwrap();
         let found: Vec<Value> = rules
             .iter()
             .filter(|rule| rule["step"] == "checked.expect")
-            .map(|rule| json!([rule["rule"], rule["holds"], rule["rows"], rule["quarantined"]]))
+            .map(|rule| {
+                json!([
+                    rule["rule"],
+                    rule["holds"],
+                    rule["rows"],
+                    rule["quarantined"]
+                ])
+            })
             .collect();
         let expected = json!([
             ["in_set: category", true, 798, 2],
@@ -190,59 +346,116 @@ fn quarantined_rows_are_taken_out_and_written_with_the_rule() {
         ]);
         assert_eq!(json!(found), expected);
         let outputs = summary["outputs"].as_array().unwrap();
-        let rows = |sink: &str| outputs.iter().find(|output| output["sink"] == sink).unwrap()["rows"].clone();
+        let rows = |sink: &str| {
+            outputs
+                .iter()
+                .find(|output| output["sink"] == sink)
+                .unwrap()["rows"]
+                .clone()
+        };
         assert_eq!((rows("out"), rows("bad")), (json!(794), json!(4)));
     }
     let bad = shop.visible("bad");
     let text = |column: &str| {
         let column = cast(bad.column_by_name(column).unwrap(), &DataType::Utf8).unwrap();
-        column.as_string::<i32>().iter().map(|value| value.unwrap().to_owned()).collect::<Vec<_>>()
+        column
+            .as_string::<i32>()
+            .iter()
+            .map(|value| value.unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(
         text("violated_rule"),
-        ["not_null: price", "in_set: category", "in_set: category", "not_null: category"]
+        [
+            "not_null: price",
+            "in_set: category",
+            "in_set: category",
+            "not_null: category"
+        ]
     );
     assert_eq!(text("violating_value"), ["null", "toys", "toys", "null"]);
     assert_eq!(text("qty"), ["3", "7", "8", "9"]);
     let told = shop.forebay(&["run", "spec.yaml"]).expect(0).stdout;
-    assert!(told.contains("`in_set: category`: 2 rows quarantined"), "{told}");
+    assert!(
+        told.contains("`in_set: category`: 2 rows quarantined"),
+        "{told}"
+    );
 
     // An error budget: more rows than that, and nothing is published.
     spec(", at_most: 0.1%");
-    let call = shop.forebay(&["run", "spec.yaml", "--state=budget"]).expect(65);
-    assert!(call.stderr.contains("`not_null: category`") && call.stderr.contains("raise `at_most`"), "{}", call.stderr);
+    let call = shop
+        .forebay(&["run", "spec.yaml", "--state=budget"])
+        .expect(65);
+    assert!(
+        call.stderr.contains("`not_null: category`") && call.stderr.contains("raise `at_most`"),
+        "{}",
+        call.stderr
+    );
     // A sink of quarantined rows needs a rule that takes rows out.
     let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
-    shop.write("spec.yaml", &text.replace("policy: quarantine", "policy: warn"));
+    shop.write(
+        "spec.yaml",
+        &text.replace("policy: quarantine", "policy: warn"),
+    );
     let call = shop.forebay(&["check", "spec.yaml"]).expect(78);
-    assert!(call.stderr.contains("no rule of `checked` has `policy: quarantine`"), "{}", call.stderr);
+    assert!(
+        call.stderr
+            .contains("no rule of `checked` has `policy: quarantine`"),
+        "{}",
+        call.stderr
+    );
     let call = run(&shop, "{ unique: [date, item], policy: quarantine }", &[]).expect(78);
-    assert!(call.stderr.contains("does not tell which rows to take out"), "{}", call.stderr);
+    assert!(
+        call.stderr.contains("does not tell which rows to take out"),
+        "{}",
+        call.stderr
+    );
 }
 
 #[test]
 fn inferred_rules_hold_for_the_rows_and_find_others() {
     let shop = shop();
     spec(&shop, "          - { rows: { min: 1 } }");
-    let inferred = shop.forebay(&["check", "spec.yaml", "--infer", "rows"]).expect(0).stdout;
+    let inferred = shop
+        .forebay(&["check", "spec.yaml", "--infer", "rows"])
+        .expect(0)
+        .stdout;
     let expected = "# Of 1000 rows of `rows`, which keep these rules. Review them.\n- expect:\n    - { not_null: [date, \
                     item, qty] }\n    - { range: { qty: [0, 100] } }\n    - { in_set: { category: [\"food\", \
                     \"household\", \"toys\"] } }\n    - { rows: { min: 500 } }\n";
     assert_eq!(inferred, expected);
-    let rules: String = inferred.lines().skip(2).map(|line| format!("      {line}\n")).collect();
+    let rules: String = inferred
+        .lines()
+        .skip(2)
+        .map(|line| format!("      {line}\n"))
+        .collect();
     spec(&shop, &rules);
-    let call = |code: i32| shop.forebay(&["run", "spec.yaml", "--json"]).expect(code).stderr;
+    let call = |code: i32| {
+        shop.forebay(&["run", "spec.yaml", "--json"])
+            .expect(code)
+            .stderr
+    };
     call(0);
     let columns: [(&str, ArrayRef); 5] = [
         ("date", Arc::new(Date32Array::from(vec![16_000; 40]))),
-        ("item", Arc::new(Int32Array::from_iter((0..40).map(|row| (row > 0).then_some(row))))),
+        (
+            "item",
+            Arc::new(Int32Array::from_iter(
+                (0..40).map(|row| (row > 0).then_some(row)),
+            )),
+        ),
         ("category", Arc::new(StringArray::from(vec!["tools"; 40]))),
         ("price", Arc::new(Float64Array::from(vec![1.0; 40]))),
         ("qty", Arc::new(Int32Array::from(vec![101; 40]))),
     ];
     write(&shop, "rows.parquet", columns);
     let violated = call(65);
-    for rule in ["not_null: item", "range: qty", "in_set: category", "rows: at least 500"] {
+    for rule in [
+        "not_null: item",
+        "range: qty",
+        "in_set: category",
+        "rows: at least 500",
+    ] {
         assert!(violated.contains(rule), "{rule}: {violated}");
     }
 }
@@ -251,11 +464,30 @@ fn inferred_rules_hold_for_the_rows_and_find_others() {
 fn write_day(shop: &TestDirectory, name: &str, scale: f64, gap: i32) {
     let category = |row: i32| (row % gap != 0).then_some(["food", "household"][row as usize % 2]);
     let columns: [(&str, ArrayRef); 5] = [
-        ("date", Arc::new(Date32Array::from_iter_values((0..ROWS).map(|row| 16_000 + row / 10)))),
-        ("item", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| row % 10)))),
-        ("category", Arc::new(StringArray::from_iter((0..ROWS).map(category)))),
-        ("price", Arc::new(Float64Array::from_iter_values((0..ROWS).map(|row| scale * f64::from(row % 97))))),
-        ("qty", Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| row % 50)))),
+        (
+            "date",
+            Arc::new(Date32Array::from_iter_values(
+                (0..ROWS).map(|row| 16_000 + row / 10),
+            )),
+        ),
+        (
+            "item",
+            Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| row % 10))),
+        ),
+        (
+            "category",
+            Arc::new(StringArray::from_iter((0..ROWS).map(category))),
+        ),
+        (
+            "price",
+            Arc::new(Float64Array::from_iter_values(
+                (0..ROWS).map(|row| scale * f64::from(row % 97)),
+            )),
+        ),
+        (
+            "qty",
+            Arc::new(Int32Array::from_iter_values((0..ROWS).map(|row| row % 50))),
+        ),
     ];
     write(shop, name, columns);
 }
@@ -270,53 +502,85 @@ fn rules_compare_with_the_last_run_that_published() {
     let call = |code: i32| shop.forebay(&["run", "spec.yaml", "--json"]).expect(code);
     // Nothing to compare with, then the same rows.
     let summary = call(0).summary();
-    assert_eq!(summary["expectations"][0]["rule"], "rows: within 20% of the last run");
+    assert_eq!(
+        summary["expectations"][0]["rule"],
+        "rows: within 20% of the last run"
+    );
     call(0);
     write_day(&shop, "rows.parquet", 3.0, 100);
     let drifted = call(65).stderr;
-    let message =
-        "`drift: price against last_run` does not hold in step checked.expect: the Jensen-Shannon divergence is";
-    assert!(drifted.contains(message) && !drifted.contains("drift: category"), "{drifted}");
+    let message = "`drift: price against last_run` does not hold in step checked.expect: the Jensen-Shannon divergence is";
+    assert!(
+        drifted.contains(message) && !drifted.contains("drift: category"),
+        "{drifted}"
+    );
     write_day(&shop, "rows.parquet", 1.0, 4);
     let drifted = call(65).stderr;
     let message = "`drift: category against last_run` does not hold in step checked.expect: rows without a value: 1.0 % \
                    before, 25.0 % now";
-    assert!(drifted.contains(message) && !drifted.contains("drift: price"), "{drifted}");
+    assert!(
+        drifted.contains(message) && !drifted.contains("drift: price"),
+        "{drifted}"
+    );
     // A run that failed is not compared with.
     call(65);
     write_day(&shop, "rows.parquet", 1.0, 100);
-    shop.forebay(&["cache", "gc", "--older-than", "0s"]).expect(0);
+    shop.forebay(&["cache", "gc", "--older-than", "0s"])
+        .expect(0);
     shop.forebay(&["cache", "verify"]).expect(0);
     std::fs::create_dir(shop.path("days")).unwrap();
-    let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap().replace("path: rows.parquet", "path: days");
+    let text = std::fs::read_to_string(shop.path("spec.yaml"))
+        .unwrap()
+        .replace("path: rows.parquet", "path: days");
     shop.write("spec.yaml", &text);
     for name in ["days/a.parquet", "days/b.parquet"] {
         write_day(&shop, name, 1.0, 100);
     }
     let grown = call(65).stderr;
-    assert!(grown.contains("2000 rows, 1000 in the last run") && !grown.contains("drift"), "{grown}");
+    assert!(
+        grown.contains("2000 rows, 1000 in the last run") && !grown.contains("drift"),
+        "{grown}"
+    );
 }
 
 #[test]
 fn rules_compare_parts_of_the_split() {
     let shop = shop();
-    let rule = |columns: &str, more: &str| format!("          - {{ drift: {{ columns: {columns}, {more} }} }}");
+    let rule = |columns: &str, more: &str| {
+        format!("          - {{ drift: {{ columns: {columns}, {more} }} }}")
+    };
     let call = |rule: &str, code: i32| {
         spec(&shop, rule);
         let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
         shop.write(
             "spec.yaml",
-            &text.replace("sinks:", "split:\n  train: \"qty < 25\"\n  test: \"qty >= 25\"\nsinks:"),
+            &text.replace(
+                "sinks:",
+                "split:\n  train: \"qty < 25\"\n  test: \"qty >= 25\"\nsinks:",
+            ),
         );
-        shop.forebay(&["run", "spec.yaml", "--json"]).expect(code).stderr
+        shop.forebay(&["run", "spec.yaml", "--json"])
+            .expect(code)
+            .stderr
     };
     call(&rule("[category, price]", "of: test, against: train"), 0);
-    for more in [&["of: test, against: train"][..], &["against: test", "of: train, against: test, js: 0.99"]].concat() {
+    for more in [
+        &["of: test, against: train"][..],
+        &["against: test", "of: train, against: test, js: 0.99"],
+    ]
+    .concat()
+    {
         let drifted = call(&rule("[category, qty]", more), 65);
-        assert!(drifted.contains("`drift: qty ") && !drifted.contains("drift: category"), "{more}: {drifted}");
+        assert!(
+            drifted.contains("`drift: qty ") && !drifted.contains("drift: category"),
+            "{more}: {drifted}"
+        );
     }
     let unknown = call(&rule("[qty]", "against: trial"), 78);
-    assert!(unknown.contains("the split has no part `trial`"), "{unknown}");
+    assert!(
+        unknown.contains("the split has no part `trial`"),
+        "{unknown}"
+    );
     let unknown = call(&rule("[amount]", "against: last_run"), 78);
     assert!(unknown.contains("there is no column `amount`"), "{unknown}");
 }
@@ -328,7 +592,8 @@ fn a_fault_names_the_first_rows_that_violate_a_rule() {
     for name in ["a.parquet", "b.parquet"] {
         std::fs::copy(shop.path("rows.parquet"), shop.path("days").join(name)).unwrap();
     }
-    let rules = "          - { range: { price: [0, null] } }\n          - { in_set: { qty: [0, 1, 2] } }";
+    let rules =
+        "          - { range: { price: [0, null] } }\n          - { in_set: { qty: [0, 1, 2] } }";
     spec(&shop, rules);
     let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
     // Rows are found behind a filter and a window, too.
@@ -337,12 +602,23 @@ fn a_fault_names_the_first_rows_that_violate_a_rule() {
         "      - filter: \"item <> 3\"\n      - lag: { columns: [qty], by: [1], gaps: count_rows }\n      - expect:",
     );
     shop.write("spec.yaml", &text);
-    for more in [&["--threads=2"][..], &["--threads=1", "--state=other"], &["--local-workers=2", "--state=third"]] {
-        let call = shop.forebay(&[&["run", "spec.yaml"], more].concat()).expect(65);
-        let told = call.stderr.replace(&shop.path("days").display().to_string(), "days");
+    for more in [
+        &["--threads=2"][..],
+        &["--threads=1", "--state=other"],
+        &["--local-workers=2", "--state=third"],
+    ] {
+        let call = shop
+            .forebay(&[&["run", "spec.yaml"], more].concat())
+            .expect(65);
+        let told = call
+            .stderr
+            .replace(&shop.path("days").display().to_string(), "days");
         let places = "the first rows that violate it: days/a.parquet row 5 (-1.5); days/b.parquet row 5 (-1.5)\n";
         assert!(told.contains(places), "{more:?}: {told}");
         let rows = [4, 5, 6, 7, 8, 9, 10, 11, 12, 14].map(|row| format!("row {row} ({row})"));
-        assert!(told.contains(&format!("days/a.parquet {}\n", rows.join(", "))), "{more:?}: {told}");
+        assert!(
+            told.contains(&format!("days/a.parquet {}\n", rows.join(", "))),
+            "{more:?}: {told}"
+        );
     }
 }

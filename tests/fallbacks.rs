@@ -12,14 +12,27 @@ use crate::support::TestDirectory;
 const BY_SERIES: &str = "by: [store_id, item_id]\n      min_rows: 24";
 
 fn forecast(rows: &RecordBatch) -> BTreeMap<SeriesDay, f64> {
-    series_days(rows).into_iter().zip(numbers(rows, "prediction").into_iter().map(Option::unwrap)).collect()
+    series_days(rows)
+        .into_iter()
+        .zip(numbers(rows, "prediction").into_iter().map(Option::unwrap))
+        .collect()
 }
 
 /// The series without a model of their own, with what predicts for them.
 fn without_models(summary: &Value) -> BTreeMap<(String, String), String> {
-    let reasons = summary["models"][0]["groups"]["fallback_reasons"].as_array().unwrap().iter();
+    let reasons = summary["models"][0]["groups"]["fallback_reasons"]
+        .as_array()
+        .unwrap()
+        .iter();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    reasons.map(|of| ((text(&of["group"][0]), text(&of["group"][1])), text(&of["predicted_by"]))).collect()
+    reasons
+        .map(|of| {
+            (
+                (text(&of["group"][0]), text(&of["group"][1])),
+                text(&of["predicted_by"]),
+            )
+        })
+        .collect()
 }
 
 struct Shop {
@@ -33,19 +46,31 @@ impl Shop {
     fn new() -> Shop {
         let shop = TestDirectory::new();
         let days = shop.days("history");
-        Shop { until: date(&days, 33), opened: date(&days, 25), shop }
+        Shop {
+            until: date(&days, 33),
+            opened: date(&days, 25),
+            shop,
+        }
     }
 
     fn spec(&self, train: &str) {
         spec(&self.shop, "history", &self.until, train, "");
         let text = std::fs::read_to_string(self.shop.path("spec.yaml")).unwrap();
-        let opened = format!("qty IS NOT NULL AND (store_id <> 'CA_1' OR date >= DATE '{}')", self.opened);
-        self.shop.write("spec.yaml", &text.replace("qty IS NOT NULL", &opened));
+        let opened = format!(
+            "qty IS NOT NULL AND (store_id <> 'CA_1' OR date >= DATE '{}')",
+            self.opened
+        );
+        self.shop
+            .write("spec.yaml", &text.replace("qty IS NOT NULL", &opened));
     }
 
     fn run(&self, train: &str) -> (Value, BTreeMap<SeriesDay, f64>) {
         self.spec(train);
-        let summary = self.shop.forebay(&["run", "spec.yaml", "--json"]).expect(0).summary();
+        let summary = self
+            .shop
+            .forebay(&["run", "spec.yaml", "--json"])
+            .expect(0)
+            .summary();
         (summary, forecast(&self.shop.rows("out/forecast")))
     }
 }
@@ -56,9 +81,18 @@ fn a_small_group_is_predicted_by_the_group_above() {
     let (summary, found) = shop.run(&format!("{BY_SERIES}\n      fallback: parent"));
     let groups = &summary["models"][0]["groups"];
     let without = without_models(&summary);
-    assert!(groups["trained"].as_u64().unwrap() > 5 && without.len() > 1, "{groups}");
-    let above = without.iter().filter(|((store, _), by)| **by == format!("the model of `{store}`")).count();
-    assert!(above > 0 && groups["parents"].as_u64().unwrap() as usize <= above, "{groups}");
+    assert!(
+        groups["trained"].as_u64().unwrap() > 5 && without.len() > 1,
+        "{groups}"
+    );
+    let above = without
+        .iter()
+        .filter(|((store, _), by)| **by == format!("the model of `{store}`"))
+        .count();
+    assert!(
+        above > 0 && groups["parents"].as_u64().unwrap() as usize <= above,
+        "{groups}"
+    );
     // What the stores' own models predict, and the model over all rows where a store is too small.
     let (_, of_stores) = shop.run("by: [store_id]\n      min_rows: 24");
     let (_, of_all) = shop.run("");
@@ -74,20 +108,31 @@ fn a_small_group_is_predicted_by_the_group_above() {
         };
         assert_eq!(*value, expected, "{key:?}");
     }
-    assert!(differ > 10, "{differ} forecasts are those of models of their own");
+    assert!(
+        differ > 10,
+        "{differ} forecasts are those of models of their own"
+    );
 }
 
 #[test]
 fn a_small_group_is_predicted_by_the_season_before() {
     let shop = Shop::new();
-    let train = format!("{BY_SERIES}\n      fallback: {{ column: qty_lag_7d }}\n      quantiles: [0.1, 0.9]");
+    let train = format!(
+        "{BY_SERIES}\n      fallback: {{ column: qty_lag_7d }}\n      quantiles: [0.1, 0.9]"
+    );
     let (summary, found) = shop.run(&train);
     let without = without_models(&summary);
-    assert!(without.values().all(|by| by == "the column `qty_lag_7d`") && without.len() > 1, "{without:?}");
+    assert!(
+        without.values().all(|by| by == "the column `qty_lag_7d`") && without.len() > 1,
+        "{without:?}"
+    );
     let (_, of_all) = shop.run("");
     let came = values_by_day(&crate::support::read(&shop.shop.path("history")));
     let mut seasonal = 0;
-    for (key, value) in found.iter().filter(|(key, _)| without.contains_key(&(key.0.clone(), key.1.clone()))) {
+    for (key, value) in found
+        .iter()
+        .filter(|(key, _)| without.contains_key(&(key.0.clone(), key.1.clone())))
+    {
         match came.get(&(key.0.clone(), key.1.clone(), key.2 - 7)) {
             Some(before) => {
                 seasonal += 1;
@@ -96,10 +141,20 @@ fn a_small_group_is_predicted_by_the_season_before() {
             None => assert_eq!(value, &of_all[key], "{key:?}"),
         }
     }
-    assert!(seasonal > 5, "{seasonal} forecasts repeat the season before");
+    assert!(
+        seasonal > 5,
+        "{seasonal} forecasts repeat the season before"
+    );
     shop.spec(&train);
-    let text = shop.shop.forebay(&["run", "spec.yaml", "--state=again"]).expect(0).stdout;
-    assert!(text.contains("fewer than `min_rows: 24`; the column `qty_lag_7d` predicts"), "{text}");
+    let text = shop
+        .shop
+        .forebay(&["run", "spec.yaml", "--state=again"])
+        .expect(0)
+        .stdout;
+    assert!(
+        text.contains("fewer than `min_rows: 24`; the column `qty_lag_7d` predicts"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -108,32 +163,77 @@ fn what_predicts_in_place_of_a_model_has_the_units_of_the_label() {
     let refused = |train: &str, steps: &str, more: &str, words: &[&str]| {
         spec(&shop.shop, "history", &shop.until, train, more);
         let text = std::fs::read_to_string(shop.shop.path("spec.yaml")).unwrap();
-        shop.shop.write("spec.yaml", &text.replace("split:", &format!("{steps}\nsplit:")));
+        shop.shop.write(
+            "spec.yaml",
+            &text.replace("split:", &format!("{steps}\nsplit:")),
+        );
         let call = shop.shop.forebay(&["run", "spec.yaml"]);
         for word in words {
-            assert!(call.stderr.contains(word), "no `{word}` in:\n{}", call.stderr);
+            assert!(
+                call.stderr.contains(word),
+                "no `{word}` in:\n{}",
+                call.stderr
+            );
         }
         call.expect(78);
     };
     let by_lag = format!("{BY_SERIES}\n      fallback: {{ column: qty_lag_7d }}");
     let logarithm = "      - log1p: { columns: [qty_lag_7d] }";
-    refused(&by_lag, logarithm, "", &["`features.log1p` changes `qty_lag_7d`", "units of the label"]);
-    refused(&by_lag, "      - log1p: { columns: [qty] }", "", &["`features.log1p` changes the label `qty`"]);
+    refused(
+        &by_lag,
+        logarithm,
+        "",
+        &[
+            "`features.log1p` changes `qty_lag_7d`",
+            "units of the label",
+        ],
+    );
+    refused(
+        &by_lag,
+        "      - log1p: { columns: [qty] }",
+        "",
+        &["`features.log1p` changes the label `qty`"],
+    );
     let other = by_lag.replace("qty_lag_7d", "qty_lag_70d");
     refused(&other, "", "", &["qty_lag_70d"]);
     let price = by_lag.replace("qty_lag_7d", "price");
-    refused(&price, "", "", &["`price` does not hold values of the label"]);
-    refused("fallback: { column: qty_lag_7d }", "", "", &["`fallback` is for groups"]);
-    refused("by: [store_id]\n      fallback: parent", "", "", &["several columns under `by`"]);
+    refused(
+        &price,
+        "",
+        "",
+        &["`price` does not hold values of the label"],
+    );
+    refused(
+        "fallback: { column: qty_lag_7d }",
+        "",
+        "",
+        &["`fallback` is for groups"],
+    );
+    refused(
+        "by: [store_id]\n      fallback: parent",
+        "",
+        "",
+        &["several columns under `by`"],
+    );
     let deadline = "deadline: { ladder: [naive] }";
-    refused("", "      - log1p: { columns: [qty] }", deadline, &["changes the label `qty` behind `future_rows`"]);
+    refused(
+        "",
+        "      - log1p: { columns: [qty] }",
+        deadline,
+        &["changes the label `qty` behind `future_rows`"],
+    );
     let call = shop.shop.forebay(&["backtest", "spec.yaml"]);
-    assert!(call.code == 78 && call.stderr.contains("other units"), "{}", call.stderr);
+    assert!(
+        call.code == 78 && call.stderr.contains("other units"),
+        "{}",
+        call.stderr
+    );
 
     // Values that are only filled in stay values of the label.
     spec(&shop.shop, "history", &shop.until, &by_lag, "");
     let text = std::fs::read_to_string(shop.shop.path("spec.yaml")).unwrap();
     let filled = "      - impute: { columns: [qty_lag_7d], with: { constant: 0 } }\nsplit:";
-    shop.shop.write("spec.yaml", &text.replace("split:", filled));
+    shop.shop
+        .write("spec.yaml", &text.replace("split:", filled));
     shop.shop.forebay(&["run", "spec.yaml"]).expect(0);
 }

@@ -18,18 +18,33 @@ use parquet::file::properties::WriterProperties;
 use crate::support::{TestDirectory, ready_made};
 
 fn pipeline(text: &str) -> Pipeline {
-    forebay::spec::parse(text, "spec.yaml", &BTreeMap::new(), &Forebay::new().spec_catalog()).unwrap()
+    forebay::spec::parse(
+        text,
+        "spec.yaml",
+        &BTreeMap::new(),
+        &Forebay::new().spec_catalog(),
+    )
+    .unwrap()
 }
 
 fn session(shop: &TestDirectory) -> Session {
-    let options =
-        SessionOptions { threads: 2, memory_bytes: 1 << 30, batch_rows: 300, state: shop.at("state"), run_id: None };
+    let options = SessionOptions {
+        threads: 2,
+        memory_bytes: 1 << 30,
+        batch_rows: 300,
+        state: shop.at("state"),
+        run_id: None,
+    };
     Forebay::new().with_options(options).session().unwrap()
 }
 
 /// Clicks with a filter and a split, as a step that nothing but rows alone decides.
 fn clicks(shop: &TestDirectory, feed: &str) -> Pipeline {
-    let data = if shop.path("clicks").exists() { shop.at("clicks") } else { shop.clicks("clicks", 500) };
+    let data = if shop.path("clicks").exists() {
+        shop.at("clicks")
+    } else {
+        shop.clicks("clicks", 500)
+    };
     pipeline(&format!(
         r#"
 version: 1
@@ -55,28 +70,42 @@ feed: {feed}
     ))
 }
 
-const FEED: &str = "{ label: label, missing_id: 0, batch_rows: 256, last: short, window_rows: 1500 }";
+const FEED: &str =
+    "{ label: label, missing_id: 0, batch_rows: 256, last: short, window_rows: 1500 }";
 
 fn fed(session: &Session, pipeline: &Pipeline) -> FeedSource {
-    session.feed(pipeline, None, &FeedConfig::from_pipeline(pipeline).unwrap()).unwrap()
+    session
+        .feed(
+            pipeline,
+            None,
+            &FeedConfig::from_pipeline(pipeline).unwrap(),
+        )
+        .unwrap()
 }
 
 /// What a batch holds of each row, as text that sorts.
 fn rows_of(batch: &FeedBatch) -> Vec<String> {
-    let (dense, categorical) = (batch.numbers::<f32>(PartRole::Dense), batch.numbers::<i64>(PartRole::Categorical));
+    let (dense, categorical) = (
+        batch.numbers::<f32>(PartRole::Dense),
+        batch.numbers::<i64>(PartRole::Categorical),
+    );
     let labels = batch.numbers::<f32>(PartRole::Label);
     let of = |all: usize| all / batch.shape_rows();
     (0..batch.rows())
         .map(|row| {
             let dense = &dense[row * of(dense.len())..(row + 1) * of(dense.len())];
-            let categorical = &categorical[row * of(categorical.len())..(row + 1) * of(categorical.len())];
+            let categorical =
+                &categorical[row * of(categorical.len())..(row + 1) * of(categorical.len())];
             format!("{dense:?} {categorical:?} {}", labels[row])
         })
         .collect()
 }
 
 fn deliver(config: forebay::feed::FeedOptions) -> Vec<String> {
-    Feed::start(config).unwrap().flat_map(|batch| rows_of(&batch.unwrap())).collect()
+    Feed::start(config)
+        .unwrap()
+        .flat_map(|batch| rows_of(&batch.unwrap()))
+        .collect()
 }
 
 fn sorted(mut rows: Vec<String>) -> Vec<String> {
@@ -88,16 +117,27 @@ fn sorted(mut rows: Vec<String>) -> Vec<String> {
 fn written(shop: &TestDirectory, out: &str) -> Vec<String> {
     let all = shop.rows(out);
     let column = |name: &str| all.column_by_name(name).unwrap();
-    let dense: Vec<_> =
-        (1..=13).map(|number| cast(column(&format!("f{number}")), &DataType::Float32).unwrap()).collect();
-    let ids: Vec<_> = ["c3", "c4"].map(|name| cast(column(name), &DataType::Int64).unwrap()).to_vec();
+    let dense: Vec<_> = (1..=13)
+        .map(|number| cast(column(&format!("f{number}")), &DataType::Float32).unwrap())
+        .collect();
+    let ids: Vec<_> = ["c3", "c4"]
+        .map(|name| cast(column(name), &DataType::Int64).unwrap())
+        .to_vec();
     let label = cast(column("label"), &DataType::Float32).unwrap();
     (0..all.num_rows())
         .map(|row| {
-            let dense: Vec<f32> = dense.iter().map(|values| values.as_primitive::<Float32Type>().value(row)).collect();
+            let dense: Vec<f32> = dense
+                .iter()
+                .map(|values| values.as_primitive::<Float32Type>().value(row))
+                .collect();
             let ids = ids.iter().map(|values| values.as_primitive::<Int64Type>());
-            let ids: Vec<i64> = ids.map(|ids| ids.iter().nth(row).unwrap().unwrap_or(0)).collect();
-            format!("{dense:?} {ids:?} {}", label.as_primitive::<Float32Type>().value(row))
+            let ids: Vec<i64> = ids
+                .map(|ids| ids.iter().nth(row).unwrap().unwrap_or(0))
+                .collect();
+            format!(
+                "{dense:?} {ids:?} {}",
+                label.as_primitive::<Float32Type>().value(row)
+            )
         })
         .collect()
 }
@@ -107,14 +147,29 @@ fn sources_and_outputs_give_the_rows_that_a_run_writes() {
     let shop = TestDirectory::new();
     let session = session(&shop);
     let pipeline = clicks(&shop, FEED);
-    let fault = session.feed(&pipeline, None, &FeedConfig::from_pipeline(&pipeline).unwrap()).err().unwrap();
+    let fault = session
+        .feed(
+            &pipeline,
+            None,
+            &FeedConfig::from_pipeline(&pipeline).unwrap(),
+        )
+        .err()
+        .unwrap();
     assert_eq!(fault.code(), codes::NOT_FOUND, "{fault}");
 
     session.fit(&pipeline).unwrap();
     let applied = fed(&session, &pipeline);
     assert_eq!(applied.from, [FeedOrigin::Sources]);
     assert_eq!(applied.features.dense.len(), 13);
-    assert_eq!(applied.features.categorical.iter().map(|field| &field.column).collect::<Vec<_>>(), ["c3", "c4"]);
+    assert_eq!(
+        applied
+            .features
+            .categorical
+            .iter()
+            .map(|field| &field.column)
+            .collect::<Vec<_>>(),
+        ["c3", "c4"]
+    );
     let from_sources = deliver(applied.config(1).unwrap());
 
     session.run(&pipeline).unwrap();
@@ -128,8 +183,10 @@ fn sources_and_outputs_give_the_rows_that_a_run_writes() {
     // A shuffle is one, and a function of its seed; rows as they lie are those of the files.
     assert!(from_output != deliver(committed.config(2).unwrap()));
     assert!(from_output == deliver(committed.config(1).unwrap()));
-    let straight =
-        |fed: &FeedSource| forebay::feed::FeedOptions { order: SampleOrder::sequential(), ..fed.config(1).unwrap() };
+    let straight = |fed: &FeedSource| forebay::feed::FeedOptions {
+        order: SampleOrder::sequential(),
+        ..fed.config(1).unwrap()
+    };
     assert!(deliver(straight(&committed)) == written(&shop, "out"));
     assert!(deliver(straight(&applied)) == written(&shop, "out"));
 }
@@ -145,7 +202,10 @@ fn parts_are_fed_from_sources_and_from_outputs_of_everything() {
     session.run(&pipeline).unwrap();
     let committed = fed(&session, &pipeline);
     assert_eq!(committed.from, [FeedOrigin::Output("table".to_owned())]);
-    let expected: Vec<String> = written(&shop, "out").into_iter().filter(|row| row.ends_with(" 1")).collect();
+    let expected: Vec<String> = written(&shop, "out")
+        .into_iter()
+        .filter(|row| row.ends_with(" 1"))
+        .collect();
     assert!(expected.len() > 10);
     assert!(from_sources == sorted(expected.clone()));
     assert!(sorted(deliver(committed.config(1).unwrap())) == sorted(expected));
@@ -168,14 +228,20 @@ fn ranks_share_an_epoch_and_cursors_go_on_in_other_worlds() {
         last: RemainderPolicy::Short,
         ..fed.config(5).unwrap()
     };
-    let shared = (0..3).flat_map(|rank| deliver(of_rank(rank, 3, None))).collect();
+    let shared = (0..3)
+        .flat_map(|rank| deliver(of_rank(rank, 3, None)))
+        .collect();
     assert!(sorted(shared) == whole);
     // Both of two ranks stop after three steps; three others go on.
     let mut rows = Vec::new();
     let mut cursor = None;
     for rank in 0..2 {
         let mut feed = Feed::start(of_rank(rank, 2, None)).unwrap();
-        rows.extend(feed.by_ref().take(3).flat_map(|batch| rows_of(&batch.unwrap())));
+        rows.extend(
+            feed.by_ref()
+                .take(3)
+                .flat_map(|batch| rows_of(&batch.unwrap())),
+        );
         cursor = Some(FeedCursor::decode(&feed.cursor().encode().unwrap()).unwrap());
     }
     rows.extend((0..3).flat_map(|rank| deliver(of_rank(rank, 3, cursor.clone()))));
@@ -186,22 +252,48 @@ fn ranks_share_an_epoch_and_cursors_go_on_in_other_worlds() {
 fn windows_are_fed_from_outputs_alone() {
     let shop = TestDirectory::new();
     let (spec, data) = (ready_made("demand.yaml"), shop.demand("data", 500));
-    let params = [format!("--param=history={data}"), format!("--param=out={}", shop.at("out"))];
+    let params = [
+        format!("--param=history={data}"),
+        format!("--param=out={}", shop.at("out")),
+    ];
     let call = |command: &str, more: &[&str]| {
-        let mut args = vec![command, &spec, &params[0], &params[1], "--param=train_until=2016-05-15"];
+        let mut args = vec![
+            command,
+            &spec,
+            &params[0],
+            &params[1],
+            "--param=train_until=2016-05-15",
+        ];
         args.extend(more);
         shop.forebay(&args)
     };
     call("fit", &[]).expect(0);
     let early = call("feed", &[]).expect(78);
-    assert!(early.stderr.contains("is fed from an output"), "{}", early.stderr);
+    assert!(
+        early.stderr.contains("is fed from an output"),
+        "{}",
+        early.stderr
+    );
     call("run", &[]).expect(0);
-    let told = call("feed", &["--json", "--split", "train", "--rows", "128"]).expect(0).summary();
+    let told = call("feed", &["--json", "--split", "train", "--rows", "128"])
+        .expect(0)
+        .summary();
     assert!(told["rows"].as_u64().unwrap() > 0, "{told}");
-    let all = call("feed", &["--json", "--last", "short", "--rows", "128"]).expect(0).summary();
-    assert_eq!(all["rows"].as_u64().unwrap(), shop.rows("out").num_rows() as u64);
+    let all = call("feed", &["--json", "--last", "short", "--rows", "128"])
+        .expect(0)
+        .summary();
+    assert_eq!(
+        all["rows"].as_u64().unwrap(),
+        shop.rows("out").num_rows() as u64
+    );
     let text = call("feed", &["--bench", "--rows", "128"]).expect(0).stdout;
-    for word in ["from the output of `table`", "dense", "bottleneck", "in order", "shuffle"] {
+    for word in [
+        "from the output of `table`",
+        "dense",
+        "bottleneck",
+        "in order",
+        "shuffle",
+    ] {
         assert!(text.contains(word), "`{word}` is missing in\n{text}");
     }
 }
@@ -214,34 +306,69 @@ fn what_cannot_be_fed_says_why() {
     session.run(&pipeline).unwrap();
     let config = FeedConfig::from_pipeline(&pipeline).unwrap();
     let refused = |config: &FeedConfig| session.feed(&pipeline, None, config).err().unwrap();
-    let named = |names: &[&str]| Some(names.iter().map(|name| FeatureColumn::from(*name)).collect());
-    let unknown = refused(&FeedConfig { dense: named(&["f1", "f99"]), ..config.clone() });
+    let named = |names: &[&str]| {
+        Some(
+            names
+                .iter()
+                .map(|name| FeatureColumn::from(*name))
+                .collect(),
+        )
+    };
+    let unknown = refused(&FeedConfig {
+        dense: named(&["f1", "f99"]),
+        ..config.clone()
+    });
     assert_eq!(unknown.code(), codes::UNKNOWN_COLUMN, "{unknown}");
-    let part = refused(&FeedConfig { split: Some("test".to_owned()), ..config.clone() });
+    let part = refused(&FeedConfig {
+        split: Some("test".to_owned()),
+        ..config.clone()
+    });
     assert_eq!(part.code(), codes::UNKNOWN_NAME, "{part}");
 
     let start = |config: &FeedConfig| {
         let fed = session.feed(&pipeline, None, config).unwrap();
-        Feed::start(fed.config(1).unwrap()).and_then(|mut feed| feed.try_for_each(|batch| batch.map(drop)))
+        Feed::start(fed.config(1).unwrap())
+            .and_then(|mut feed| feed.try_for_each(|batch| batch.map(drop)))
     };
     // Values that are missing name the column, the rows and the file.
-    let missing = start(&FeedConfig { missing_id: None, ..config.clone() }).unwrap_err();
+    let missing = start(&FeedConfig {
+        missing_id: None,
+        ..config.clone()
+    })
+    .unwrap_err();
     assert_eq!(missing.code(), codes::BAD_ROW, "{missing}");
     assert!(missing.site().column.is_some() && !missing.site().rows.is_empty());
-    let held = start(&FeedConfig { window_rows: Some(1 << 40), ..config.clone() });
-    assert!(held.is_ok(), "a window beyond all rows is all rows: {held:?}");
+    let held = start(&FeedConfig {
+        window_rows: Some(1 << 40),
+        ..config.clone()
+    });
+    assert!(
+        held.is_ok(),
+        "a window beyond all rows is all rows: {held:?}"
+    );
 
     // A cursor of other data has a fault of its own, and so have ranks outside the world.
     let fed = session.feed(&pipeline, None, &config).unwrap();
-    let cursor = Feed::start(fed.config(1).unwrap()).unwrap().cursor().clone();
+    let cursor = Feed::start(fed.config(1).unwrap())
+        .unwrap()
+        .cursor()
+        .clone();
     pipeline.split = None;
     pipeline.nodes[0].fit_on = None;
     session.run(&pipeline).unwrap();
     let other = session.feed(&pipeline, None, &config).unwrap();
-    let wrong =
-        Feed::start(forebay::feed::FeedOptions { cursor: Some(cursor), ..other.config(1).unwrap() }).err().unwrap();
+    let wrong = Feed::start(forebay::feed::FeedOptions {
+        cursor: Some(cursor),
+        ..other.config(1).unwrap()
+    })
+    .err()
+    .unwrap();
     assert_eq!(wrong.code(), codes::OTHER_DATA, "{wrong}");
-    let outside = forebay::feed::FeedOptions { rank: 2, world: 2, ..other.config(1).unwrap() };
+    let outside = forebay::feed::FeedOptions {
+        rank: 2,
+        world: 2,
+        ..other.config(1).unwrap()
+    };
     assert_eq!(Feed::start(outside).err().unwrap().code(), codes::BAD_VALUE);
 }
 
@@ -253,7 +380,9 @@ fn a_window_smaller_than_a_row_group_mixes_row_groups() {
     let shop = TestDirectory::new();
     let ids = Int64Array::from_iter_values(0..ROWS as i64);
     let all = RecordBatch::try_from_iter([("id", Arc::new(ids) as ArrayRef)]).unwrap();
-    let groups = WriterProperties::builder().set_max_row_group_row_count(Some(GROUP_ROWS)).build();
+    let groups = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(GROUP_ROWS))
+        .build();
     let file = File::create(shop.path("all.parquet")).unwrap();
     let mut writer = ArrowWriter::try_new(file, all.schema(), Some(groups)).unwrap();
     writer.write(&all).unwrap();
@@ -264,15 +393,22 @@ fn a_window_smaller_than_a_row_group_mixes_row_groups() {
         shop.at("all.parquet")
     );
     for (from, step) in [("all", 1), ("even", 2)] {
-        let feed =
-            format!("feed: {{ from: {from}, dense: [id], batch_rows: 4096, window_rows: 20000, last: short }}\n");
+        let feed = format!(
+            "feed: {{ from: {from}, dense: [id], batch_rows: 4096, window_rows: 20000, last: short }}\n"
+        );
         let fed = fed(&session(&shop), &pipeline(&format!("{spec}{feed}")));
         let config = || fed.config(7).unwrap();
         let quality = config().sequence().unwrap().quality(0).unwrap();
-        assert!(quality.score > 0.95 && !quality.is_poor(), "{from}: {quality:?}");
+        assert!(
+            quality.score > 0.95 && !quality.is_poor(),
+            "{from}: {quality:?}"
+        );
         let deliver = |config| -> Vec<usize> {
             let batches = Feed::start(config).unwrap().map(|batch| batch.unwrap());
-            batches.flat_map(|batch| batch.numbers::<f32>(PartRole::Dense).to_vec()).map(|id| id as usize).collect()
+            batches
+                .flat_map(|batch| batch.numbers::<f32>(PartRole::Dense).to_vec())
+                .map(|id| id as usize)
+                .collect()
         };
         let rows = deliver(config());
         let in_order: Vec<usize> = (0..ROWS).step_by(step).collect();
@@ -286,25 +422,40 @@ fn a_window_smaller_than_a_row_group_mixes_row_groups() {
             assert_eq!(groups.len(), 4, "{from}");
         }
         let correlation = correlation(&rows);
-        assert!(correlation.abs() < 0.2, "{from}: correlation of row and position is {correlation}");
+        assert!(
+            correlation.abs() < 0.2,
+            "{from}: correlation of row and position is {correlation}"
+        );
         // Any place in a row group can be gone on from.
         let mut begun = Feed::start(config()).unwrap();
-        let first: Vec<f32> =
-            begun.by_ref().take(9).flat_map(|batch| batch.unwrap().numbers(PartRole::Dense).to_vec()).collect();
+        let first: Vec<f32> = begun
+            .by_ref()
+            .take(9)
+            .flat_map(|batch| batch.unwrap().numbers(PartRole::Dense).to_vec())
+            .collect();
         let cursor = Some(begun.cursor().clone());
         let rest = deliver(forebay::feed::FeedOptions { cursor, ..config() });
-        assert!(first.iter().map(|id| *id as usize).chain(rest).eq(rows), "{from}");
+        assert!(
+            first.iter().map(|id| *id as usize).chain(rest).eq(rows),
+            "{from}"
+        );
     }
 }
 
 /// Pearson's correlation of rows and the positions at which they are delivered.
 fn correlation(rows: &[usize]) -> f64 {
     let count = rows.len() as f64;
-    let (mean, half) = (rows.iter().sum::<usize>() as f64 / count, (count - 1.0) / 2.0);
-    let sums = rows.iter().enumerate().fold((0.0, 0.0, 0.0), |(both, row, position), (at, &id)| {
-        let (id, at) = (id as f64 - mean, at as f64 - half);
-        (both + id * at, row + id * id, position + at * at)
-    });
+    let (mean, half) = (
+        rows.iter().sum::<usize>() as f64 / count,
+        (count - 1.0) / 2.0,
+    );
+    let sums = rows
+        .iter()
+        .enumerate()
+        .fold((0.0, 0.0, 0.0), |(both, row, position), (at, &id)| {
+            let (id, at) = (id as f64 - mean, at as f64 - half);
+            (both + id * at, row + id * id, position + at * at)
+        });
     sums.0 / (sums.1 * sums.2).sqrt()
 }
 
@@ -334,33 +485,68 @@ feed: {feed}
     ));
     let fed = fed(&session, &pipeline(&mixed));
     assert_eq!((fed.blocks.len(), fed.rows()), (2, 6000));
-    let config = || forebay::feed::FeedOptions { last: RemainderPolicy::Short, epochs: 3, ..fed.config(4).unwrap() };
+    let config = || forebay::feed::FeedOptions {
+        last: RemainderPolicy::Short,
+        epochs: 3,
+        ..fed.config(4).unwrap()
+    };
     let labels = |config| {
         let batches = Feed::start(config).unwrap().map(|batch| batch.unwrap());
-        batches.flat_map(|batch| batch.numbers::<f32>(PartRole::Label).to_vec()).collect::<Vec<f32>>()
+        batches
+            .flat_map(|batch| batch.numbers::<f32>(PartRole::Label).to_vec())
+            .collect::<Vec<f32>>()
     };
     let all = labels(config());
     assert_eq!(all.len(), 3000);
-    assert!(all.chunks(4).all(|four| four.iter().sum::<f32>() == 1.0), "one of four rows is of `bought`");
+    assert!(
+        all.chunks(4).all(|four| four.iter().sum::<f32>() == 1.0),
+        "one of four rows is of `bought`"
+    );
     // A cursor knows the shares.
     let mut begun = Feed::start(config()).unwrap();
-    let first: Vec<f32> =
-        begun.by_ref().take(5).flat_map(|batch| batch.unwrap().numbers(PartRole::Label).to_vec()).collect();
+    let first: Vec<f32> = begun
+        .by_ref()
+        .take(5)
+        .flat_map(|batch| batch.unwrap().numbers(PartRole::Label).to_vec())
+        .collect();
     let cursor = Some(begun.cursor().clone());
     let rest = labels(forebay::feed::FeedOptions { cursor, ..config() });
     assert!([first, rest].concat() == all);
 
-    let other = spec("{ mix: [{ from: bought, weight: 1 }, { from: fewer, weight: 3 }], missing: 0 }");
+    let other =
+        spec("{ mix: [{ from: bought, weight: 1 }, { from: fewer, weight: 3 }], missing: 0 }");
     let other = pipeline(&other);
-    let fault = session.feed(&other, None, &FeedConfig::from_pipeline(&other).unwrap()).err().unwrap();
-    assert_eq!((fault.code(), fault.message()), (codes::BAD_VALUE, "`bought` and `fewer` have other columns"));
-    let both = pipeline(&spec("{ from: clicks, mix: [{ from: bought, weight: 1 }], missing: 0 }"));
-    let fault = session.feed(&both, None, &FeedConfig::from_pipeline(&both).unwrap()).err().unwrap();
-    assert!(fault.message().contains("either from `clicks` or a mixture"), "{fault}");
+    let fault = session
+        .feed(&other, None, &FeedConfig::from_pipeline(&other).unwrap())
+        .err()
+        .unwrap();
+    assert_eq!(
+        (fault.code(), fault.message()),
+        (codes::BAD_VALUE, "`bought` and `fewer` have other columns")
+    );
+    let both = pipeline(&spec(
+        "{ from: clicks, mix: [{ from: bought, weight: 1 }], missing: 0 }",
+    ));
+    let fault = session
+        .feed(&both, None, &FeedConfig::from_pipeline(&both).unwrap())
+        .err()
+        .unwrap();
+    assert!(
+        fault
+            .message()
+            .contains("either from `clicks` or a mixture"),
+        "{fault}"
+    );
     let alone = pipeline(&spec("{ epoch_rows: 10, missing: 0 }"));
-    let fault = session.feed(&alone, None, &FeedConfig::from_pipeline(&alone).unwrap()).err().unwrap();
+    let fault = session
+        .feed(&alone, None, &FeedConfig::from_pipeline(&alone).unwrap())
+        .err()
+        .unwrap();
     assert_eq!(fault.message(), "`epoch_rows` is for a mixture");
-    let path = shop.write("wrong.yaml", &spec("{ mix: [{ from: bougth, weight: 1 }] }"));
+    let path = shop.write(
+        "wrong.yaml",
+        &spec("{ mix: [{ from: bougth, weight: 1 }] }"),
+    );
     let wrong = shop.forebay(&["check", &path]).expect(78);
     assert!(
         wrong.stderr.contains("no step or source `bougth`") && wrong.stderr.contains("`bought`?"),
@@ -378,8 +564,16 @@ fn rows_come_in_order_of_time() {
     let write = |name: &str, days: std::ops::Range<i32>| {
         let times = days.clone().flat_map(|day| [day; 50]);
         let columns: [(&str, arrow::array::ArrayRef); 2] = [
-            ("day", Arc::new(arrow::array::Date32Array::from_iter_values(times.clone()))),
-            ("x", Arc::new(arrow::array::Float32Array::from_iter_values(times.map(|day| day as f32)))),
+            (
+                "day",
+                Arc::new(arrow::array::Date32Array::from_iter_values(times.clone())),
+            ),
+            (
+                "x",
+                Arc::new(arrow::array::Float32Array::from_iter_values(
+                    times.map(|day| day as f32),
+                )),
+            ),
         ];
         let rows = arrow::array::RecordBatch::try_from_iter(columns).unwrap();
         let file = std::fs::File::create(shop.path("data").join(name)).unwrap();
@@ -399,7 +593,8 @@ fn rows_come_in_order_of_time() {
     };
     let days = |order: &str| {
         let batches = Feed::start(fed(&session, &spec(order)).config(1).unwrap()).unwrap();
-        let days = batches.flat_map(|batch| batch.unwrap().numbers::<f32>(PartRole::Dense).to_vec());
+        let days =
+            batches.flat_map(|batch| batch.unwrap().numbers::<f32>(PartRole::Dense).to_vec());
         days.map(|day| day as i32).collect::<Vec<i32>>()
     };
     let expected: Vec<i32> = (0..30).flat_map(|day| [day; 50]).collect();
@@ -407,7 +602,9 @@ fn rows_come_in_order_of_time() {
     assert_eq!(sorted_days(days("shuffled")), expected);
     // Blocks that overlap have no order of time.
     write("d.parquet", 25..35);
-    let late = Feed::start(fed(&session, &spec("time")).config(1).unwrap()).err().unwrap();
+    let late = Feed::start(fed(&session, &spec("time")).config(1).unwrap())
+        .err()
+        .unwrap();
     assert_eq!(late.code(), codes::OUT_OF_ORDER, "{late}");
 }
 

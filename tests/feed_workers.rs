@@ -14,7 +14,11 @@ use crate::workers::WorkerProcess;
 
 /// Clicks in many blocks, steps that learn, parts of a split, and two steps that can be mixed.
 fn spec(shop: &TestDirectory, feed: &str) -> Pipeline {
-    let data = if shop.path("clicks").exists() { shop.at("clicks") } else { shop.clicks("clicks", 300) };
+    let data = if shop.path("clicks").exists() {
+        shop.at("clicks")
+    } else {
+        shop.clicks("clicks", 300)
+    };
     let text = format!(
         r#"
 version: 1
@@ -38,21 +42,47 @@ feed: {{ label: label, missing: 0, missing_id: 0, batch_rows: 128, last: short, 
 "#,
         shop.at("out")
     );
-    forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &Forebay::new().spec_catalog()).unwrap()
+    forebay::spec::parse(
+        &text,
+        "spec.yaml",
+        &BTreeMap::new(),
+        &Forebay::new().spec_catalog(),
+    )
+    .unwrap()
 }
 
 fn session(state: &str) -> Session {
-    let options =
-        SessionOptions { threads: 2, memory_bytes: 1 << 30, batch_rows: 100, state: state.to_owned(), run_id: None };
+    let options = SessionOptions {
+        threads: 2,
+        memory_bytes: 1 << 30,
+        batch_rows: 100,
+        state: state.to_owned(),
+        run_id: None,
+    };
     Forebay::new().with_options(options).session().unwrap()
 }
 
 /// The same with workers, of which one must be there within `grace`.
-pub(crate) fn with_workers(session: Session, workers: &[&WorkerProcess], grace: Duration) -> Session {
-    let security = ClusterSecurity::new(None, workers.first().map(|worker| worker.token.as_path())).unwrap();
-    let workers = workers.iter().map(|worker| worker.address.clone()).collect();
-    let options = ClusterOptions { workers, security, lease: Duration::from_secs(3), grace };
-    session.with_cluster(Cluster::new(options, Arc::new(IgnoreEvents)).unwrap()).unwrap()
+pub(crate) fn with_workers(
+    session: Session,
+    workers: &[&WorkerProcess],
+    grace: Duration,
+) -> Session {
+    let security =
+        ClusterSecurity::new(None, workers.first().map(|worker| worker.token.as_path())).unwrap();
+    let workers = workers
+        .iter()
+        .map(|worker| worker.address.clone())
+        .collect();
+    let options = ClusterOptions {
+        workers,
+        security,
+        lease: Duration::from_secs(3),
+        grace,
+    };
+    session
+        .with_cluster(Cluster::new(options, Arc::new(IgnoreEvents)).unwrap())
+        .unwrap()
 }
 
 pub(crate) const LONG_GRACE: Duration = Duration::from_secs(60);
@@ -67,18 +97,31 @@ fn fed(session: &Session, pipeline: &Pipeline) -> Result<FeedSource> {
 
 /// Everything that batches hold.
 fn bytes(batch: &FeedBatch) -> Vec<u8> {
-    batch.layout().parts.iter().flat_map(|part| batch.part(part.role).to_vec()).collect()
+    batch
+        .layout()
+        .parts
+        .iter()
+        .flat_map(|part| batch.part(part.role).to_vec())
+        .collect()
 }
 
 fn deliver(config: FeedOptions) -> Result<Vec<Vec<u8>>> {
-    Feed::start(config)?.map(|batch| batch.map(|batch| bytes(&batch))).collect()
+    Feed::start(config)?
+        .map(|batch| batch.map(|batch| bytes(&batch)))
+        .collect()
 }
 
 /// Two epochs, shuffled, and one in order.
 fn all_batches(fed: &FeedSource) -> Result<Vec<Vec<u8>>> {
     let config = || fed.config(3);
-    let mut batches = deliver(FeedOptions { epochs: 2, ..config()? })?;
-    let order = SampleOrder { mix: config()?.order.mix, ..SampleOrder::sequential() };
+    let mut batches = deliver(FeedOptions {
+        epochs: 2,
+        ..config()?
+    })?;
+    let order = SampleOrder {
+        mix: config()?.order.mix,
+        ..SampleOrder::sequential()
+    };
     batches.extend(deliver(FeedOptions { order, ..config()? })?);
     Ok(batches)
 }
@@ -115,7 +158,12 @@ fn workers_give_the_same_batches() {
     assert!(all_batches(&fed(&away, &plain).unwrap()).unwrap() == expected);
     // And with an artifact, where nothing of it was known.
     let io = away.io();
-    let artifact = Artifact::load(io, &io.resolve(report.artifact_path.as_deref().unwrap()).unwrap()).unwrap();
+    let artifact = Artifact::load(
+        io,
+        &io.resolve(report.artifact_path.as_deref().unwrap())
+            .unwrap(),
+    )
+    .unwrap();
     let applied = |session: Session| {
         let config = FeedConfig::from_pipeline(&plain).unwrap();
         all_batches(&session.feed(&plain, Some(&artifact), &config).unwrap()).unwrap()
@@ -132,12 +180,21 @@ fn every_row_is_delivered_once_when_workers_fail() {
     session(&state).fit(&pipeline).unwrap();
     let expected = all_batches(&fed(&session(&state), &pipeline).unwrap()).unwrap();
     let steady = worker(&shop, &[]);
-    for (at, with, end) in
-        [("0", "kill", Some(-9)), ("9", "kill", Some(-9)), ("14", "term", Some(0)), ("6", "stop", None)]
-    {
-        let mut troubled = worker(&shop, &[("FOREBAY_KILL_AT", at), ("FOREBAY_KILL_WITH", with)]);
+    for (at, with, end) in [
+        ("0", "kill", Some(-9)),
+        ("9", "kill", Some(-9)),
+        ("14", "term", Some(0)),
+        ("6", "stop", None),
+    ] {
+        let mut troubled = worker(
+            &shop,
+            &[("FOREBAY_KILL_AT", at), ("FOREBAY_KILL_WITH", with)],
+        );
         let away = with_workers(session(&state), &[&steady, &troubled], LONG_GRACE);
-        assert!(all_batches(&fed(&away, &pipeline).unwrap()).unwrap() == expected, "{with} at {at}");
+        assert!(
+            all_batches(&fed(&away, &pipeline).unwrap()).unwrap() == expected,
+            "{with} at {at}"
+        );
         match end {
             Some(code) => assert_eq!(troubled.end(), code, "{with} at {at}"),
             None => assert!(troubled.is_stopped()),
@@ -157,13 +214,29 @@ fn a_feed_without_workers_and_rows_that_cannot_be_fed_say_so() {
     assert_eq!(alone.code(), codes::NO_WORKERS, "{alone}");
     // What is wrong with rows is said of the same rows, and of who read them.
     let steady = worker(&shop, &[]);
-    let config = FeedConfig { missing_id: None, ..FeedConfig::from_pipeline(&pipeline).unwrap() };
+    let config = FeedConfig {
+        missing_id: None,
+        ..FeedConfig::from_pipeline(&pipeline).unwrap()
+    };
     let away = with_workers(session(&state), &[&steady], LONG_GRACE);
-    let of = |session: &Session| all_batches(&session.feed(&pipeline, None, &config).unwrap()).unwrap_err();
+    let of = |session: &Session| {
+        all_batches(&session.feed(&pipeline, None, &config).unwrap()).unwrap_err()
+    };
     let (here, there) = (of(&session(&state)), of(&away));
-    assert_eq!((here.code(), there.code()), (codes::BAD_ROW, codes::BAD_ROW), "{there}");
-    assert!(there.site().column.is_some() && !there.site().rows.is_empty(), "{there}");
-    assert_eq!(there.site().worker.as_deref(), Some(steady.address.as_str()), "{there}");
+    assert_eq!(
+        (here.code(), there.code()),
+        (codes::BAD_ROW, codes::BAD_ROW),
+        "{there}"
+    );
+    assert!(
+        there.site().column.is_some() && !there.site().rows.is_empty(),
+        "{there}"
+    );
+    assert_eq!(
+        there.site().worker.as_deref(),
+        Some(steady.address.as_str()),
+        "{there}"
+    );
 }
 
 #[test]
@@ -192,17 +265,34 @@ feed: {{ label: label, missing_id: 0, batch_rows: 256 }}
     );
     shop.write("spec.yaml", &spec.replace("${params.out}", "${out}"));
     let model = |out: &str, more: &[&str]| {
-        let args =
-            ["run", "spec.yaml", "--memory=512MiB", &format!("--param=out={out}"), &format!("--state=state-{out}")];
+        let args = [
+            "run",
+            "spec.yaml",
+            "--memory=512MiB",
+            &format!("--param=out={out}"),
+            &format!("--state=state-{out}"),
+        ];
         shop.forebay(&[&args[..], more].concat()).expect(0);
         std::fs::read(shop.path(&format!("{out}/model.safetensors"))).unwrap()
     };
     assert!(model("here", &[]) == model("away", &["--local-workers=2"]));
     let feed = |more: &[&str]| {
-        let args = ["feed", "spec.yaml", "--json", "--memory=512MiB", "--param=out=here", "--state=state-here"];
-        shop.forebay(&[&args[..], more].concat()).expect(0).summary()
+        let args = [
+            "feed",
+            "spec.yaml",
+            "--json",
+            "--memory=512MiB",
+            "--param=out=here",
+            "--state=state-here",
+        ];
+        shop.forebay(&[&args[..], more].concat())
+            .expect(0)
+            .summary()
     };
     let (here, away) = (feed(&[]), feed(&["--local-workers=2"]));
-    assert_eq!((&here["rows"], &here["streams"]), (&away["rows"], &serde_json::json!(0)));
+    assert_eq!(
+        (&here["rows"], &here["streams"]),
+        (&away["rows"], &serde_json::json!(0))
+    );
     assert_eq!(away["streams"], 2);
 }

@@ -29,7 +29,11 @@ impl Shop {
 
     fn show(&self, days: std::ops::Range<usize>) {
         for name in &self.days[days] {
-            std::fs::copy(self.shop.path("all").join(name), self.shop.path("history").join(name)).unwrap();
+            std::fs::copy(
+                self.shop.path("all").join(name),
+                self.shop.path("history").join(name),
+            )
+            .unwrap();
         }
     }
 
@@ -44,18 +48,29 @@ impl Shop {
 }
 
 fn texts(rows: &RecordBatch, name: &str) -> Vec<String> {
-    let column = rows.column_by_name(name).unwrap_or_else(|| panic!("no `{name}` in {}", rows.schema()));
+    let column = rows
+        .column_by_name(name)
+        .unwrap_or_else(|| panic!("no `{name}` in {}", rows.schema()));
     let options = FormatOptions::default().with_null("null");
     let text = ArrayFormatter::try_new(column, &options).unwrap();
-    (0..rows.num_rows()).map(|row| text.value(row).to_string()).collect()
+    (0..rows.num_rows())
+        .map(|row| text.value(row).to_string())
+        .collect()
 }
 
 fn series(rows: &RecordBatch) -> BTreeSet<(String, String)> {
-    texts(rows, "store_id").into_iter().zip(texts(rows, "item_id")).collect()
+    texts(rows, "store_id")
+        .into_iter()
+        .zip(texts(rows, "item_id"))
+        .collect()
 }
 
 fn names(rows: &RecordBatch) -> Vec<String> {
-    rows.schema().fields().iter().map(|field| field.name().clone()).collect()
+    rows.schema()
+        .fields()
+        .iter()
+        .map(|field| field.name().clone())
+        .collect()
 }
 
 #[test]
@@ -65,7 +80,14 @@ fn the_ready_made_night_publishes_a_whole_forecast() {
     night.shop.write("spec.yaml", &spec);
     let run = |more: &[&str]| {
         let until = format!("--param=train_until={}", night.date(28));
-        let params = ["run", "spec.yaml", "--json", "--param=history=history", "--param=out=out", "--param=epochs=1"];
+        let params = [
+            "run",
+            "spec.yaml",
+            "--json",
+            "--param=history=history",
+            "--param=out=out",
+            "--param=epochs=1",
+        ];
         night.shop.forebay(&[&params[..], &[&until], more].concat())
     };
     let summary = run(&[]).expect(0).summary();
@@ -76,7 +98,10 @@ fn the_ready_made_night_publishes_a_whole_forecast() {
     assert!(known.num_rows() > 0);
     let mut all = BTreeSet::new();
     for name in &night.days[..36] {
-        all.extend(series(&crate::support::read_files(&[night.shop.path("all").join(name)])));
+        all.extend(series(&crate::support::read_files(&[night
+            .shop
+            .path("all")
+            .join(name)])));
     }
     assert_eq!(series(&rows), all);
     assert_eq!(rows.num_rows(), 7 * all.len());
@@ -84,49 +109,124 @@ fn the_ready_made_night_publishes_a_whole_forecast() {
         (&told["series"], &told["steps"], &told["rows"]),
         (&all.len().into(), &7.into(), &rows.num_rows().into())
     );
-    let expected =
-        ["store_id", "item_id", "date", "category", "step", "prediction", "known_until", "model", "artifact"];
+    let expected = [
+        "store_id",
+        "item_id",
+        "date",
+        "category",
+        "step",
+        "prediction",
+        "known_until",
+        "model",
+        "artifact",
+    ];
     assert_eq!(names(&rows), expected);
-    let predicted = rows.column_by_name("prediction").unwrap().as_primitive::<Float32Type>();
-    assert!(predicted.null_count() == 0 && predicted.values().iter().all(|value| value.is_finite() && *value >= 0.0));
+    let predicted = rows
+        .column_by_name("prediction")
+        .unwrap()
+        .as_primitive::<Float32Type>();
+    assert!(
+        predicted.null_count() == 0
+            && predicted
+                .values()
+                .iter()
+                .all(|value| value.is_finite() && *value >= 0.0)
+    );
     assert!(predicted.values().iter().any(|value| *value > 0.0));
-    let steps = rows.column_by_name("step").unwrap().as_primitive::<UInt32Type>();
+    let steps = rows
+        .column_by_name("step")
+        .unwrap()
+        .as_primitive::<UInt32Type>();
     assert_eq!(steps.values().iter().collect::<BTreeSet<_>>().len(), 7);
-    assert!(texts(&rows, "known_until").iter().all(|known| *known == night.date(35)));
-    assert!(texts(&rows, "model").iter().all(|model| *model == summary["models"][0]["id"].as_str().unwrap()));
-    assert!(texts(&rows, "artifact").iter().all(|artifact| *artifact == summary["artifact"].as_str().unwrap()));
+    assert!(
+        texts(&rows, "known_until")
+            .iter()
+            .all(|known| *known == night.date(35))
+    );
+    assert!(
+        texts(&rows, "model")
+            .iter()
+            .all(|model| *model == summary["models"][0]["id"].as_str().unwrap())
+    );
+    assert!(
+        texts(&rows, "artifact")
+            .iter()
+            .all(|artifact| *artifact == summary["artifact"].as_str().unwrap())
+    );
     assert_eq!(texts(&rows, "date").first(), Some(&night.date(36)));
 
     // By hand, with what the model's directory holds, it is the same forecast.
-    let by_hand =
-        ["predict", "out/net", "--source", "history", "--output", "by_hand", "--min", "0", "--columns", "category"];
-    let fails = night.shop.forebay(&[&by_hand[..], &["--format", "csv"]].concat());
+    let by_hand = [
+        "predict",
+        "out/net",
+        "--source",
+        "history",
+        "--output",
+        "by_hand",
+        "--min",
+        "0",
+        "--columns",
+        "category",
+    ];
+    let fails = night
+        .shop
+        .forebay(&[&by_hand[..], &["--format", "csv"]].concat());
     fails.expect(0);
-    let text = std::fs::read_dir(night.shop.path("by_hand")).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_dir(night.shop.path("by_hand"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     let text = std::fs::read_to_string(text).unwrap();
     let mut lines = text.lines();
     assert_eq!(lines.next().unwrap(), expected.join(","));
     let columns: Vec<Vec<String>> = expected.iter().map(|name| texts(&rows, name)).collect();
-    let row = |at: usize| columns.iter().map(|column| column[at].clone()).collect::<Vec<_>>().join(",");
+    let row = |at: usize| {
+        columns
+            .iter()
+            .map(|column| column[at].clone())
+            .collect::<Vec<_>>()
+            .join(",")
+    };
     for (at, line) in lines.enumerate() {
         assert_eq!(line, row(at));
     }
 
     // Again: nothing new. A day later: another forecast, of which each row knows the day.
-    assert_eq!(run(&["--signal-nothing-new"]).expect(99).summary()["forecasts"][0]["rows"], told["rows"]);
+    assert_eq!(
+        run(&["--signal-nothing-new"]).expect(99).summary()["forecasts"][0]["rows"],
+        told["rows"]
+    );
     night.show(36..37);
     // By hand as of the day before: the new day is not seen.
     let interval = ["--interval", &night.date(29), &night.date(36)];
-    night.shop.forebay(&[&by_hand[..4], &["--output=as_of"], &by_hand[6..], &interval].concat()).expect(0);
+    night
+        .shop
+        .forebay(&[&by_hand[..4], &["--output=as_of"], &by_hand[6..], &interval].concat())
+        .expect(0);
     assert!(night.rows("as_of") == rows);
     let later = run(&[]).expect(0).summary();
     // What is learned from the days to train on stays, and of the history the new day alone is read.
     assert_eq!(later["artifact"], summary["artifact"]);
-    let table = later["passes"].as_array().unwrap().iter().find(|pass| pass["work"] == "write").unwrap();
-    let new_day = crate::support::read_files(&[night.shop.path("all").join(&night.days[36])]).num_rows() as u64;
+    let table = later["passes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|pass| pass["work"] == "write")
+        .unwrap();
+    let new_day = crate::support::read_files(&[night.shop.path("all").join(&night.days[36])])
+        .num_rows() as u64;
     let read = table["rows_in"].as_u64().unwrap() - table["rows_kept"].as_u64().unwrap();
-    assert!((new_day..5 * new_day).contains(&read), "{read} rows were read of {new_day}");
-    assert!(texts(&night.rows("out/forecast"), "known_until").iter().all(|known| *known == night.date(36)));
+    assert!(
+        (new_day..5 * new_day).contains(&read),
+        "{read} rows were read of {new_day}"
+    );
+    assert!(
+        texts(&night.rows("out/forecast"), "known_until")
+            .iter()
+            .all(|known| *known == night.date(36))
+    );
     // The same on workers, and over all at once.
     let before = night.rows("out/forecast");
     run(&["--local-workers=2", "--state=other"]).expect(0);
@@ -161,7 +261,8 @@ sinks:
     shop.shop.write("spec.yaml", &text);
 }
 
-const LABEL: &str = "label: { column: qty, horizon: 3d, known: [category, department, price, promotion, event] }";
+const LABEL: &str =
+    "label: { column: qty, horizon: 3d, known: [category, department, price, promotion, event] }";
 
 #[test]
 fn a_forecast_that_is_not_whole_is_not_published() {
@@ -169,16 +270,34 @@ fn a_forecast_that_is_not_whole_is_not_published() {
     let run = || shop.shop.forebay(&["run", "spec.yaml", "--json"]);
     let fault = |call: ProgramOutput, code: i32, words: &[&str]| {
         for word in words {
-            assert!(call.stderr.contains(word), "`{word}` is missing:\n{}", call.stderr);
+            assert!(
+                call.stderr.contains(word),
+                "`{word}` is missing:\n{}",
+                call.stderr
+            );
         }
         call.expect(code).summary()
     };
-    spec(&shop, "", LABEL, "epochs: 1", "min: 0, format: csv, columns: [category]");
+    spec(
+        &shop,
+        "",
+        LABEL,
+        "epochs: 1",
+        "min: 0, format: csv, columns: [category]",
+    );
     run().expect(0);
     let visible = || {
         ["forecast", "net"].map(|sink| {
-            let manifest = std::fs::read(shop.shop.root(&format!("out/{sink}")).join("_manifest.json")).unwrap();
-            (manifest, crate::support::content(&shop.shop.path("out").join(sink)))
+            let manifest = std::fs::read(
+                shop.shop
+                    .root(&format!("out/{sink}"))
+                    .join("_manifest.json"),
+            )
+            .unwrap();
+            (
+                manifest,
+                crate::support::content(&shop.shop.path("out").join(sink)),
+            )
         })
     };
     let published = visible();
@@ -201,20 +320,51 @@ fn a_forecast_that_is_not_whole_is_not_published() {
         fault(run(), 78, &[words]);
         unchanged();
     }
-    let text = std::fs::read_to_string(shop.shop.path("spec.yaml")).unwrap().replace("model: net", "model: nett");
-    shop.shop.write("spec.yaml", &text.replace("colour: red", ""));
+    let text = std::fs::read_to_string(shop.shop.path("spec.yaml"))
+        .unwrap()
+        .replace("model: net", "model: nett");
+    shop.shop
+        .write("spec.yaml", &text.replace("colour: red", ""));
     fault(run(), 78, &["nett", "net"]);
 
     // What the files tell.
-    spec(&shop, "      - filter: \"qty_lag_7d > 0\"", LABEL, "epochs: 1", "");
-    fault(run(), 65, &["the forecast has", "series with 3 steps", "readers see the forecast before"]);
+    spec(
+        &shop,
+        "      - filter: \"qty_lag_7d > 0\"",
+        LABEL,
+        "epochs: 1",
+        "",
+    );
+    fault(
+        run(),
+        65,
+        &[
+            "the forecast has",
+            "series with 3 steps",
+            "readers see the forecast before",
+        ],
+    );
     unchanged();
-    spec(&shop, "      - derive: { qty_lag_7d: \"qty_lag_7d / 0.0\" }", LABEL, "non_finite: skip, epochs: 1", "");
-    fault(run(), 65, &["the prediction of store_id", "is null", "impute"]);
+    spec(
+        &shop,
+        "      - derive: { qty_lag_7d: \"qty_lag_7d / 0.0\" }",
+        LABEL,
+        "non_finite: skip, epochs: 1",
+        "",
+    );
+    fault(
+        run(),
+        65,
+        &["the prediction of store_id", "is null", "impute"],
+    );
     unchanged();
     spec(&shop, "", LABEL, "epochs: 2", "max: 0.5");
     let summary = run().expect(0).summary();
-    assert!(summary["forecasts"][0]["clipped"].as_u64().unwrap() > 0, "{}", Value::to_string(&summary["forecasts"]));
+    assert!(
+        summary["forecasts"][0]["clipped"].as_u64().unwrap() > 0,
+        "{}",
+        Value::to_string(&summary["forecasts"])
+    );
 }
 
 #[test]
@@ -225,8 +375,19 @@ fn a_late_night_publishes_a_forecast_all_the_same() {
         let deadline = format!("deadline: {{ ladder: [{rungs}] }}\n{LABEL}");
         spec(&night, "", &deadline, "epochs: 1", "min: 0, season: 2d");
     };
-    let run = |more: &[&str]| night.shop.forebay(&[&["run", "spec.yaml", "--json"], more].concat());
-    let rung = |summary: &Value| summary["ladder"]["rungs"].as_array().unwrap().last().unwrap().clone();
+    let run = |more: &[&str]| {
+        night
+            .shop
+            .forebay(&[&["run", "spec.yaml", "--json"], more].concat())
+    };
+    let rung = |summary: &Value| {
+        summary["ladder"]["rungs"]
+            .as_array()
+            .unwrap()
+            .last()
+            .unwrap()
+            .clone()
+    };
 
     // The first night of all has neither a model nor an artifact.
     ladder("last_model, naive");
@@ -234,13 +395,23 @@ fn a_late_night_publishes_a_forecast_all_the_same() {
     assert_eq!(rung(&summary), "naive");
     assert_eq!(summary["ladder"]["skipped"], serde_json::json!(["net"]));
     let naive = night.rows("out/forecast");
-    assert!(texts(&naive, "model").iter().all(|model| model == "seasonal naive of qty by 2d"));
+    assert!(
+        texts(&naive, "model")
+            .iter()
+            .all(|model| model == "seasonal naive of qty by 2d")
+    );
     // Each value is that of the last known season, or of the one before that where there is none.
     let mut known = std::collections::BTreeMap::new();
     for name in &night.days[..30] {
         let rows = crate::support::read_files(&[night.shop.path("all").join(name)]);
-        let keys = texts(&rows, "store_id").into_iter().zip(texts(&rows, "item_id")).zip(texts(&rows, "date"));
-        known.extend(keys.zip(texts(&rows, "qty")).filter(|(_, qty)| qty != "null"));
+        let keys = texts(&rows, "store_id")
+            .into_iter()
+            .zip(texts(&rows, "item_id"))
+            .zip(texts(&rows, "date"));
+        known.extend(
+            keys.zip(texts(&rows, "qty"))
+                .filter(|(_, qty)| qty != "null"),
+        );
     }
     let columns = ["store_id", "item_id", "step", "prediction"].map(|name| texts(&naive, name));
     let mut compared = 0;
@@ -249,11 +420,19 @@ fn a_late_night_publishes_a_forecast_all_the_same() {
         // Steps 1 and 3 look at the day before the last, step 2 at the last.
         let back = if step == "2" { 29 } else { 28 };
         if let Some(qty) = known.get(&((store, item), night.date(back))) {
-            assert_eq!(predicted.parse::<f64>().unwrap(), qty.parse::<f64>().unwrap(), "step {step}");
+            assert_eq!(
+                predicted.parse::<f64>().unwrap(),
+                qty.parse::<f64>().unwrap(),
+                "step {step}"
+            );
             compared += 1;
         }
     }
-    assert!(compared > naive.num_rows() / 2, "{compared} of {}", naive.num_rows());
+    assert!(
+        compared > naive.num_rows() / 2,
+        "{compared} of {}",
+        naive.num_rows()
+    );
 
     // In time: the model. Late, a day later: the model of the night before, on what is known now.
     let full = run(&[]).expect(0).summary();
@@ -263,25 +442,44 @@ fn a_late_night_publishes_a_forecast_all_the_same() {
     let summary = run(&[past, "--signal-ladder"]).expect(98).summary();
     assert_eq!(rung(&summary), "last_model");
     let forecast = &summary["forecasts"][0];
-    assert_eq!((&forecast["model"], &forecast["artifact"]), (&full["models"][0]["id"], &full["artifact"]));
+    assert_eq!(
+        (&forecast["model"], &forecast["artifact"]),
+        (&full["models"][0]["id"], &full["artifact"])
+    );
     assert_eq!(forecast["known_until"].as_str(), Some(&*night.date(30)));
     let rows = night.rows("out/forecast");
-    assert!(texts(&rows, "known_until").iter().all(|known| *known == night.date(30)));
+    assert!(
+        texts(&rows, "known_until")
+            .iter()
+            .all(|known| *known == night.date(30))
+    );
     // It is what the model predicts by hand.
-    let args = ["predict", "out/net", "--source", "history", "--output", "by_hand", "--min", "0"];
+    let args = [
+        "predict", "out/net", "--source", "history", "--output", "by_hand", "--min", "0",
+    ];
     night.shop.forebay(&args).expect(0);
     assert!(night.rows("by_hand") == rows);
 
     // Where it cannot be taken, it is refused before the run begins.
     let wrong = |deadline: &str, predict: &str, words: &str| {
-        spec(&night, "", &format!("{deadline}\n{LABEL}"), "epochs: 1", predict);
+        spec(
+            &night,
+            "",
+            &format!("{deadline}\n{LABEL}"),
+            "epochs: 1",
+            predict,
+        );
         let call = run(&[]);
         assert!(call.stderr.contains(words), "{}", call.stderr);
         call.expect(78);
     };
     wrong("deadline: { ladder: [naive] }", "min: 0", "season");
     wrong("deadline: { ladder: [naive] }", "season: 1w", "one unit");
-    wrong("deadline: { ladder: [naive, last_model] }", "season: 7d", "mildest");
+    wrong(
+        "deadline: { ladder: [naive, last_model] }",
+        "season: 7d",
+        "mildest",
+    );
 }
 
 /// Kills that are tried.
@@ -291,8 +489,15 @@ const KILLS: usize = 7;
 fn a_killed_night_shows_the_forecast_before_or_the_new_one() {
     let night = Shop::new(29);
     spec(&night, "", LABEL, "epochs: 1", "min: 0");
-    let job =
-        |more: &[&str]| night.shop.command(&[&["run", "spec.yaml", "--json", "--signal-nothing-new"], more].concat());
+    let job = |more: &[&str]| {
+        night.shop.command(
+            &[
+                &["run", "spec.yaml", "--json", "--signal-nothing-new"],
+                more,
+            ]
+            .concat(),
+        )
+    };
     let call = |more: &[&str]| -> ProgramOutput { job(more).watched().into() };
     call(&[]).expect(0);
     let before = night.rows("out/forecast");
@@ -302,37 +507,73 @@ fn a_killed_night_shows_the_forecast_before_or_the_new_one() {
             let _ = std::fs::remove_dir_all(night.shop.path(to).join(dir));
             std::fs::create_dir_all(night.shop.path(to)).unwrap();
             let copied = std::process::Command::new("cp")
-                .args(["-a".as_ref(), night.shop.path(from).join(dir).as_os_str(), night.shop.path(to).as_os_str()])
+                .args([
+                    "-a".as_ref(),
+                    night.shop.path(from).join(dir).as_os_str(),
+                    night.shop.path(to).as_os_str(),
+                ])
                 .status();
             assert!(copied.unwrap().success());
         }
     };
     keep("", "kept");
-    let log: ProgramOutput = job(&[]).env("FOREBAY_KILL_LOG", night.shop.path("steps")).watched().into();
+    let log: ProgramOutput = job(&[])
+        .env("FOREBAY_KILL_LOG", night.shop.path("steps"))
+        .watched()
+        .into();
     log.expect(0);
     let after = night.rows("out/forecast");
     assert!(after != before);
-    let steps = std::fs::read_to_string(night.shop.path("steps")).unwrap().lines().count();
+    let steps = std::fs::read_to_string(night.shop.path("steps"))
+        .unwrap()
+        .lines()
+        .count();
     let mut kills = 0;
     // The last steps publish: they are tried one by one.
     let late = (1..=3).map(|back| steps - back);
-    for moment in (0..KILLS - 3).map(|kill| kill * steps / (KILLS - 3)).chain(late) {
+    for moment in (0..KILLS - 3)
+        .map(|kill| kill * steps / (KILLS - 3))
+        .chain(late)
+    {
         keep("kept", "");
-        let killed = job(&[]).env("FOREBAY_KILL_AT", moment.to_string()).watched();
+        let killed = job(&[])
+            .env("FOREBAY_KILL_AT", moment.to_string())
+            .watched();
         // How often temporary files grow differs from run to run: a late step may not come.
-        assert!(killed.status.signal() == Some(9) || killed.status.success(), "step {moment} of {steps}");
+        assert!(
+            killed.status.signal() == Some(9) || killed.status.success(),
+            "step {moment} of {steps}"
+        );
         kills += usize::from(killed.status.signal() == Some(9));
         let shown = night.rows("out/forecast");
-        assert!(shown == before || shown == after, "step {moment} of {steps}: something between shows");
+        assert!(
+            shown == before || shown == after,
+            "step {moment} of {steps}: something between shows"
+        );
         let again = call(&[]);
         // What becomes visible is new, whichever run computed it.
-        let codes = if shown == before { vec![0] } else { vec![0, 99] };
-        assert!(codes.contains(&again.code), "step {moment} of {steps}: {} {}", again.code, again.stderr);
-        assert!(night.rows("out/forecast") == after, "step {moment} of {steps}: another forecast");
+        let codes = if shown == before {
+            vec![0]
+        } else {
+            vec![0, 99]
+        };
+        assert!(
+            codes.contains(&again.code),
+            "step {moment} of {steps}: {} {}",
+            again.code,
+            again.stderr
+        );
+        assert!(
+            night.rows("out/forecast") == after,
+            "step {moment} of {steps}: another forecast"
+        );
     }
     assert!(kills >= KILLS - 3, "{kills} kills");
     // What the next night needs is in use.
-    night.shop.forebay(&["cache", "gc", "--older-than", "0s"]).expect(0);
+    night
+        .shop
+        .forebay(&["cache", "gc", "--older-than", "0s"])
+        .expect(0);
     night.shop.forebay(&["cache", "verify"]).expect(0);
     call(&[]).expect(99);
 }

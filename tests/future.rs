@@ -70,12 +70,17 @@ sinks:
 
     fn show(&self, days: std::ops::Range<usize>) {
         for name in &self.days[days] {
-            std::fs::copy(self.shop.path("all").join(name), self.shop.path("history").join(name)).unwrap();
+            std::fs::copy(
+                self.shop.path("all").join(name),
+                self.shop.path("history").join(name),
+            )
+            .unwrap();
         }
     }
 
     fn run(&self, more: &[&str]) -> ProgramOutput {
-        self.shop.forebay(&[&["run", "spec.yaml", "--json"], more].concat())
+        self.shop
+            .forebay(&[&["run", "spec.yaml", "--json"], more].concat())
     }
 }
 
@@ -84,8 +89,10 @@ fn date_of(name: &str) -> String {
     stem[stem.len() - 10..].to_owned()
 }
 
-const FUTURE: &str = "      - future_rows: { horizon: 7d, every: 1d, carry: [category, department] }";
-const AHEAD: &str = "  ahead: { from: features, split: future, parquet: { path: \"${out}/ahead\" } }";
+const FUTURE: &str =
+    "      - future_rows: { horizon: 7d, every: 1d, carry: [category, department] }";
+const AHEAD: &str =
+    "  ahead: { from: features, split: future, parquet: { path: \"${out}/ahead\" } }";
 
 /// Rows by date, store and item, each column as text that tells all bits of a number.
 fn by_key(rows: &RecordBatch, keys: &[&str], skip: &str) -> BTreeMap<Vec<String>, Vec<String>> {
@@ -93,14 +100,24 @@ fn by_key(rows: &RecordBatch, keys: &[&str], skip: &str) -> BTreeMap<Vec<String>
     let texts = |name: &str| {
         let column = rows.column_by_name(name).unwrap();
         let text = ArrayFormatter::try_new(column, &options).unwrap();
-        (0..rows.num_rows()).map(|row| text.value(row).to_string()).collect::<Vec<_>>()
+        (0..rows.num_rows())
+            .map(|row| text.value(row).to_string())
+            .collect::<Vec<_>>()
     };
     let schema = rows.schema();
-    let names = schema.fields().iter().map(|field| field.name().as_str()).filter(|name| *name != skip);
+    let names = schema
+        .fields()
+        .iter()
+        .map(|field| field.name().as_str())
+        .filter(|name| *name != skip);
     let columns: Vec<Vec<String>> = names.map(texts).collect();
     let keys: Vec<Vec<String>> = keys.iter().map(|key| texts(key)).collect();
-    let row = |columns: &[Vec<String>], row: usize| columns.iter().map(|column| column[row].clone()).collect();
-    (0..rows.num_rows()).map(|at| (row(&keys, at), row(&columns, at))).collect()
+    let row = |columns: &[Vec<String>], row: usize| {
+        columns.iter().map(|column| column[row].clone()).collect()
+    };
+    (0..rows.num_rows())
+        .map(|at| (row(&keys, at), row(&columns, at)))
+        .collect()
 }
 
 #[test]
@@ -110,20 +127,38 @@ fn features_of_the_future_are_those_of_its_days_once_they_have_come() {
     fixture.show(0..26);
     let mut compared = 0;
     let mut before: Option<RecordBatch> = None;
-    for (night, more) in [(26, "--threads=2"), (27, "--local-workers=2"), (33, "--threads=1")] {
+    for (night, more) in [
+        (26, "--threads=2"),
+        (27, "--local-workers=2"),
+        (33, "--threads=1"),
+    ] {
         fixture.show(0..night);
         fixture.run(&[more]).expect(0);
-        let (table, ahead) = (fixture.shop.visible("out/table"), fixture.shop.visible("out/ahead"));
+        let (table, ahead) = (
+            fixture.shop.visible("out/table"),
+            fixture.shop.visible("out/ahead"),
+        );
         let series = by_key(&table, &["store_id", "item_id"], "qty").len();
         assert_eq!(ahead.num_rows(), 7 * series);
-        assert_eq!(ahead.column_by_name("qty").unwrap().null_count(), ahead.num_rows());
+        assert_eq!(
+            ahead.column_by_name("qty").unwrap().null_count(),
+            ahead.num_rows()
+        );
         if night == 33 {
             // One whole run comes to the same bits as night by night.
-            fixture.run(&["--param=out=whole", "--state=whole-state", "--threads=3"]).expect(0);
-            assert!(fixture.shop.visible("whole/ahead") == ahead, "night {night}");
+            fixture
+                .run(&["--param=out=whole", "--state=whole-state", "--threads=3"])
+                .expect(0);
+            assert!(
+                fixture.shop.visible("whole/ahead") == ahead,
+                "night {night}"
+            );
         }
         let known = by_key(&table, &["date", "store_id", "item_id"], "qty");
-        for (key, row) in before.iter().flat_map(|ahead| by_key(ahead, &["date", "store_id", "item_id"], "qty")) {
+        for (key, row) in before
+            .iter()
+            .flat_map(|ahead| by_key(ahead, &["date", "store_id", "item_id"], "qty"))
+        {
             if let Some(come) = known.get(&key) {
                 assert_eq!(*come, row, "{key:?} before night {night}");
                 compared += 1;
@@ -152,11 +187,17 @@ fn the_known_rows_know_nothing_of_rows_of_the_future() {
     let night = fixture.run(&[]).expect(0).summary();
     let pass = |summary: &Value, rows: u64| {
         let passes = summary["passes"].as_array().unwrap().clone();
-        passes.into_iter().find(|pass| pass["work"] == "write" && pass["rows_out"] == rows).unwrap()
+        passes
+            .into_iter()
+            .find(|pass| pass["work"] == "write" && pass["rows_out"] == rows)
+            .unwrap()
     };
     let table = pass(&night, night["outputs"][0]["rows"].as_u64().unwrap());
     let ahead = pass(&night, night["outputs"][1]["rows"].as_u64().unwrap());
-    assert!(table["rows_in"].as_u64().unwrap() - table["rows_kept"].as_u64().unwrap() < 5 * 60, "{table}");
+    assert!(
+        table["rows_in"].as_u64().unwrap() - table["rows_kept"].as_u64().unwrap() < 5 * 60,
+        "{table}"
+    );
     assert_eq!(ahead["rows_in"], ahead["rows_out"], "{ahead}");
 }
 
@@ -174,7 +215,9 @@ fn rows_of_the_future_begin_where_an_interval_ends() {
     std::fs::remove_dir_all(fixture.shop.path("history")).unwrap();
     std::fs::create_dir(fixture.shop.path("history")).unwrap();
     fixture.show(0..30);
-    fixture.run(&["--param=out=whole", "--state=whole-state"]).expect(0);
+    fixture
+        .run(&["--param=out=whole", "--state=whole-state"])
+        .expect(0);
     assert!(ahead.num_rows() > 0 && fixture.shop.visible("whole/ahead") == ahead);
 }
 
@@ -189,27 +232,54 @@ fn rows_that_are_sorted_and_united_have_a_future_too() {
     let fixture = FutureFixture::new(FUTURE, steps);
     fixture.spec(FUTURE, steps, AHEAD);
     let text = std::fs::read_to_string(fixture.shop.path("spec.yaml")).unwrap();
-    let changes =
-        "SELECT date, store_id, item_id, price AS listed FROM \\\"all\\\" WHERE EXTRACT(DAY FROM date) % 3 = 0";
-    let text = text.replace("  features:", &format!("  changes:\n    sql: \"{changes}\"\n  features:"));
-    let text = text.replace("known: [planned,", "known: [listed,").replace("date_month, date_day_of_week, ", "");
+    let changes = "SELECT date, store_id, item_id, price AS listed FROM \\\"all\\\" WHERE EXTRACT(DAY FROM date) % 3 = 0";
+    let text = text.replace(
+        "  features:",
+        &format!("  changes:\n    sql: \"{changes}\"\n  features:"),
+    );
+    let text = text
+        .replace("known: [planned,", "known: [listed,")
+        .replace("date_month, date_day_of_week, ", "");
     fixture.shop.write("spec.yaml", &text);
     fixture.show(0..30);
     fixture.run(&[]).expect(0);
-    let ahead = by_key(&fixture.shop.visible("out/ahead"), &["date", "store_id", "item_id"], "qty");
-    fixture.run(&["--param=out=away", "--state=away-state", "--local-workers=2"]).expect(0);
+    let ahead = by_key(
+        &fixture.shop.visible("out/ahead"),
+        &["date", "store_id", "item_id"],
+        "qty",
+    );
+    fixture
+        .run(&[
+            "--param=out=away",
+            "--state=away-state",
+            "--local-workers=2",
+        ])
+        .expect(0);
     assert!(fixture.shop.visible("away/ahead") == fixture.shop.visible("out/ahead"));
     fixture.show(30..37);
     fixture.run(&[]).expect(0);
-    let known = by_key(&fixture.shop.visible("out/table"), &["date", "store_id", "item_id"], "qty");
-    let both: Vec<_> = ahead.iter().filter_map(|(key, row)| Some((row, known.get(key)?))).collect();
-    assert!(both.len() > 7 * 30 && both.iter().all(|(row, come)| row == come), "{} rows", both.len());
+    let known = by_key(
+        &fixture.shop.visible("out/table"),
+        &["date", "store_id", "item_id"],
+        "qty",
+    );
+    let both: Vec<_> = ahead
+        .iter()
+        .filter_map(|(key, row)| Some((row, known.get(key)?)))
+        .collect();
+    assert!(
+        both.len() > 7 * 30 && both.iter().all(|(row, come)| row == come),
+        "{} rows",
+        both.len()
+    );
 
     // A history in two sources.
     let shop = TestDirectory::new();
     shop.write("a.csv", "at,who,y\n1,a,1\n1,b,2\n2,a,3\n");
     shop.write("b.csv", "at,who,y\n3,b,4\n4,a,5\n");
-    let source = |name: &str| format!("  {name}: {{ csv: {{ path: {name}.csv }}, time: at, keys: [who] }}\n");
+    let source = |name: &str| {
+        format!("  {name}: {{ csv: {{ path: {name}.csv }}, time: at, keys: [who] }}\n")
+    };
     let text = format!(
         "version: 1\nname: united\nsources:\n{}{}steps:\n  ahead:\n    union: [a, b]\n    do:\n      \
          - future_rows: {{ horizon: 2t, every: 1t }}\n      - lag: {{ columns: [y], by: [2t, 3t] }}\n\
@@ -219,16 +289,32 @@ fn rows_that_are_sorted_and_united_have_a_future_too() {
     );
     shop.write("spec.yaml", &text);
     shop.forebay(&["run", "spec.yaml"]).expect(0);
-    let rows = by_key(&shop.visible("out"), &["at", "who", "y", "y_lag_2t", "y_lag_3t"], "").into_keys();
+    let rows = by_key(
+        &shop.visible("out"),
+        &["at", "who", "y", "y_lag_2t", "y_lag_3t"],
+        "",
+    )
+    .into_keys();
     let rows: Vec<String> = rows.map(|row| row.join(" ")).collect();
-    assert_eq!(rows, ["5 a null null 3", "5 b null 4 null", "6 a null 5 null", "6 b null null 4"]);
+    assert_eq!(
+        rows,
+        [
+            "5 a null null 3",
+            "5 b null 4 null",
+            "6 a null 5 null",
+            "6 b null null 4"
+        ]
+    );
 }
 
 #[test]
 fn series_begin_and_end_when_they_are_told_to() {
     let shop = TestDirectory::new();
     // Hours of two series with calendars of their own, one that has ended, and one row without a time.
-    shop.write("rows.csv", "at,who,what,y\n1,a,x,1\n2,a,x,2\n3,a,x,3\n1,b,z,4\n2,b,z,5\n-90,c,x,6\n,a,x,7\n");
+    shop.write(
+        "rows.csv",
+        "at,who,what,y\n1,a,x,1\n2,a,x,2\n3,a,x,3\n1,b,z,4\n2,b,z,5\n-90,c,x,6\n,a,x,7\n",
+    );
     let spec = |more: &str| {
         let text = format!(
             "version: 1\nname: ends\nsources:\n  rows: {{ csv: {{ path: rows.csv }}, time: at, keys: [who] }}\n\
@@ -236,26 +322,49 @@ fn series_begin_and_end_when_they_are_told_to() {
              sinks:\n  out: {{ from: ahead, split: future, parquet: {{ path: out }} }}\n"
         );
         shop.write("spec.yaml", &text);
-        let summary = shop.forebay(&["run", "spec.yaml", "--json"]).expect(0).summary();
+        let summary = shop
+            .forebay(&["run", "spec.yaml", "--json"])
+            .expect(0)
+            .summary();
         let rows = shop.visible("out");
         let shown = by_key(&rows, &["at", "who", "what", "y"], "").into_keys();
         (shown.map(|row| row.join(" ")).collect::<Vec<_>>(), summary)
     };
     let (rows, summary) = spec("carry: [what], active_within: 10t");
-    assert_eq!(rows, ["5 a x null", "5 b z null", "7 a x null", "7 b z null"]);
+    assert_eq!(
+        rows,
+        ["5 a x null", "5 b z null", "7 a x null", "7 b z null"]
+    );
     let counted = &summary["future"][0];
-    assert_eq!((&counted["series"], &counted["ended"], &counted["steps"]), (&2.into(), &1.into(), &2.into()));
+    assert_eq!(
+        (&counted["series"], &counted["ended"], &counted["steps"]),
+        (&2.into(), &1.into(), &2.into())
+    );
     let (rows, _) = spec("carry: [what], after: series");
-    let expected = ["-86 c x null", "-88 c x null", "4 b z null", "5 a x null", "6 b z null", "7 a x null"];
+    let expected = [
+        "-86 c x null",
+        "-88 c x null",
+        "4 b z null",
+        "5 a x null",
+        "6 b z null",
+        "7 a x null",
+    ];
     assert_eq!(rows, expected);
     let (rows, _) = spec("active_within: 0t");
     assert_eq!(rows, ["5 a null null", "7 a null null"]);
 
     let fails = |more: &str, says: &str| {
         let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
-        shop.write("wrong.yaml", &text.replace("horizon: 4t, every: 2t, active_within: 0t", more));
+        shop.write(
+            "wrong.yaml",
+            &text.replace("horizon: 4t, every: 2t, active_within: 0t", more),
+        );
         let call = shop.forebay(&["run", "wrong.yaml"]);
-        assert!(call.code != 0 && call.stderr.contains(says), "{}", call.stderr);
+        assert!(
+            call.code != 0 && call.stderr.contains(says),
+            "{}",
+            call.stderr
+        );
     };
     fails("horizon: 5t, every: 2t", "is not a multiple of");
     fails("horizon: 4t, every: 2t, keys: [absent]", "absent");
@@ -264,7 +373,9 @@ fn series_begin_and_end_when_they_are_told_to() {
 
 #[test]
 fn features_of_the_future_of_real_series() {
-    let Some(data) = real_data("m4/m4_hourly.parquet") else { return };
+    let Some(data) = real_data("m4/m4_hourly.parquet") else {
+        return;
+    };
     let shop = TestDirectory::new();
     // Series with calendars of their own, once without their last day.
     let windows = "

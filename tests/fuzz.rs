@@ -62,9 +62,17 @@ fn specs() {
     let seeds = ready.map(|entry| fs::read(entry.unwrap().path()).unwrap());
     let (forebay, params) = (Forebay::new(), BTreeMap::new());
     let words = forebay.spec_catalog();
-    fuzz!(FuzzTarget::new("specs").seeds(seeds).words(&WORDS), |bytes: &[u8]| {
-        let _ = spec::parse(&String::from_utf8_lossy(bytes), "fuzz.yaml", &params, &words);
-    });
+    fuzz!(
+        FuzzTarget::new("specs").seeds(seeds).words(&WORDS),
+        |bytes: &[u8]| {
+            let _ = spec::parse(
+                &String::from_utf8_lossy(bytes),
+                "fuzz.yaml",
+                &params,
+                &words,
+            );
+        }
+    );
 }
 
 const VALUES: &str = r#"
@@ -94,10 +102,34 @@ deadline: { by: "${text}", ladder: [] }
 fn values() {
     let forebay = Forebay::new();
     let words = forebay.spec_catalog();
-    let seeds = ["7d", "36h", "2016-05-22", "2016-05-22T06:30:00Z", "06:30", "data/*.parquet", "1.5", "P1DT2H", "10m"];
-    let more = ["${text}", "T", "Z", "[Europe/Berlin]", "+25:61", "P", "d", "ns", "-", "é", "/"];
+    let seeds = [
+        "7d",
+        "36h",
+        "2016-05-22",
+        "2016-05-22T06:30:00Z",
+        "06:30",
+        "data/*.parquet",
+        "1.5",
+        "P1DT2H",
+        "10m",
+    ];
+    let more = [
+        "${text}",
+        "T",
+        "Z",
+        "[Europe/Berlin]",
+        "+25:61",
+        "P",
+        "d",
+        "ns",
+        "-",
+        "é",
+        "/",
+    ];
     fuzz!(
-        FuzzTarget::new("values").seeds(seeds.map(|seed| seed.as_bytes().to_vec())).words(&more),
+        FuzzTarget::new("values")
+            .seeds(seeds.map(|seed| seed.as_bytes().to_vec()))
+            .words(&more),
         |bytes: &[u8]| {
             let value = String::from_utf8_lossy(bytes).into_owned();
             let _ = DeadlineSpec::parse(&value);

@@ -33,7 +33,8 @@ pub const TOKEN_SECONDS: u64 = 240;
 
 /// The token of another provider that is exchanged for one of Google, and for whom it is meant.
 pub const SUBJECT_TOKEN: &str = "subject-not-for-anyone-to-see";
-pub const AUDIENCE: &str = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/lake";
+pub const AUDIENCE: &str =
+    "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/lake";
 
 static GENERATION: HeaderName = HeaderName::from_static("x-goog-generation");
 static GENERATION_MATCH: HeaderName = HeaderName::from_static("x-goog-if-generation-match");
@@ -59,7 +60,11 @@ struct ServerState {
 
 impl GoogleServer {
     pub fn start(root: &Path) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let state = Arc::new(ServerState {
             root: root.to_owned(),
             objects: S3ServiceBuilder::new(s3s_fs::FileSystem::new(root).unwrap()).build(),
@@ -72,9 +77,18 @@ impl GoogleServer {
         let (serving, failing) = (state.clone(), failures.clone());
         runtime.spawn(serve(listener, move |connection, request| {
             let (failures, state) = (failing.clone(), serving.clone());
-            async move { failures.answer(connection, request, |request| state.serve(request)).await }
+            async move {
+                failures
+                    .answer(connection, request, |request| state.serve(request))
+                    .await
+            }
         }));
-        GoogleServer { _runtime: runtime, host, failures, state }
+        GoogleServer {
+            _runtime: runtime,
+            host,
+            failures,
+            state,
+        }
     }
 
     /// The program, on a machine whose service account may use the buckets.
@@ -103,38 +117,60 @@ impl ServerState {
         }
         match path.as_str() {
             "/subject-token" if request.headers().contains_key("metadata-flavor") => {
-                return Response::new(whole_body(format!(r#"{{"access_token": "{SUBJECT_TOKEN}"}}"#)));
+                return Response::new(whole_body(format!(
+                    r#"{{"access_token": "{SUBJECT_TOKEN}"}}"#
+                )));
             }
             "/v1/token" => return self.exchange_token(request).await,
             "/v1/account:generateAccessToken" => return self.account_token(request).await,
             _ => {}
         }
-        let is_public =
-            path.starts_with(&format!("/{PUBLIC_BUCKET}/")) && ["GET", "HEAD"].contains(&request.method().as_str());
-        let is_known = |value: &HeaderValue| value.to_str().is_ok_and(|value| value.starts_with("Bearer "));
-        let token = request.headers().get(AUTHORIZATION).filter(|value| is_known(value));
-        if !is_public && !token.is_some_and(|value| value.to_str().is_ok_and(|value| value.contains(TOKEN))) {
+        let is_public = path.starts_with(&format!("/{PUBLIC_BUCKET}/"))
+            && ["GET", "HEAD"].contains(&request.method().as_str());
+        let is_known = |value: &HeaderValue| {
+            value
+                .to_str()
+                .is_ok_and(|value| value.starts_with("Bearer "))
+        };
+        let token = request
+            .headers()
+            .get(AUTHORIZATION)
+            .filter(|value| is_known(value));
+        if !is_public
+            && !token.is_some_and(|value| value.to_str().is_ok_and(|value| value.contains(TOKEN)))
+        {
             return error(StatusCode::UNAUTHORIZED, "AuthenticationRequired");
         }
         let _writer = match request.method().as_str() {
             "GET" | "HEAD" => None,
             _ => Some(self.writers.lock().await),
         };
-        let file = self.root.join(percent_encoding::percent_decode_str(&path).decode_utf8_lossy().trim_matches('/'));
+        let file = self.root.join(
+            percent_encoding::percent_decode_str(&path)
+                .decode_utf8_lossy()
+                .trim_matches('/'),
+        );
         if let Some(wanted) = request.headers().get(&GENERATION_MATCH) {
             let there = std::fs::read(&file).map_or(0, |bytes| generation(&bytes));
             if wanted.to_str().ok() != Some(&there.to_string()) {
                 return error(StatusCode::PRECONDITION_FAILED, "PreconditionFailed");
             }
         }
-        let is_part = request.uri().query().is_some_and(|query| query.contains("partNumber"));
+        let is_part = request
+            .uri()
+            .query()
+            .is_some_and(|query| query.contains("partNumber"));
         let wanted_etag = request.headers().get("if-match").cloned();
         let mut request = request;
         for name in [&AUTHORIZATION, &GENERATION_MATCH] {
             request.headers_mut().remove(name);
         }
         let mut answer = Service::call(&self.objects, request).await.unwrap();
-        let content = if answer.status().is_success() && !is_part { std::fs::read(&file).ok() } else { None };
+        let content = if answer.status().is_success() && !is_part {
+            std::fs::read(&file).ok()
+        } else {
+            None
+        };
         if let Some(content) = content {
             describe(&content, answer.headers_mut());
             if wanted_etag.is_some_and(|wanted| Some(&wanted) != answer.headers().get(ETAG)) {
@@ -145,7 +181,11 @@ impl ServerState {
     }
 
     fn serve_token(&self, request: &Request<Incoming>) -> StoreResponse {
-        if request.headers().get("metadata-flavor").is_none_or(|flavor| flavor != "Google") {
+        if request
+            .headers()
+            .get("metadata-flavor")
+            .is_none_or(|flavor| flavor != "Google")
+        {
             return error(StatusCode::FORBIDDEN, "MissingMetadataFlavor");
         }
         let token = self.next_token();
@@ -157,28 +197,52 @@ impl ServerState {
     /// What Google's security token service does.
     async fn exchange_token(&self, request: Request<Incoming>) -> StoreResponse {
         let form = request.into_body().collect().await.unwrap().to_bytes();
-        let pairs = std::str::from_utf8(&form).unwrap().split('&').filter_map(|pair| pair.split_once('='));
-        let decode = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
-        let form: BTreeMap<&str, String> = pairs.map(|(name, value)| (name, decode(value))).collect();
+        let pairs = std::str::from_utf8(&form)
+            .unwrap()
+            .split('&')
+            .filter_map(|pair| pair.split_once('='));
+        let decode = |text: &str| {
+            percent_encoding::percent_decode_str(text)
+                .decode_utf8_lossy()
+                .into_owned()
+        };
+        let form: BTreeMap<&str, String> =
+            pairs.map(|(name, value)| (name, decode(value))).collect();
         let is = |name: &str, value: &str| form.get(name).is_some_and(|given| given == value);
         let exchange = "urn:ietf:params:oauth:grant-type:token-exchange";
-        if !is("grant_type", exchange) || !is("audience", AUDIENCE) || !is("subject_token", SUBJECT_TOKEN) {
+        if !is("grant_type", exchange)
+            || !is("audience", AUDIENCE)
+            || !is("subject_token", SUBJECT_TOKEN)
+        {
             return error(StatusCode::BAD_REQUEST, "invalid_grant");
         }
         let token = self.next_token();
-        Response::new(whole_body(format!(r#"{{"access_token": "{token}", "expires_in": {TOKEN_SECONDS}}}"#)))
+        Response::new(whole_body(format!(
+            r#"{{"access_token": "{token}", "expires_in": {TOKEN_SECONDS}}}"#
+        )))
     }
 
     /// What Google does that gives tokens of service accounts.
     async fn account_token(&self, request: Request<Incoming>) -> StoreResponse {
-        let bearer = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let bearer = request
+            .headers()
+            .get(AUTHORIZATION)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
         let is_known = bearer.starts_with(&format!("Bearer {TOKEN}"));
-        let asked: Value = serde_json::from_slice(&request.into_body().collect().await.unwrap().to_bytes()).unwrap();
-        if !is_known || asked["lifetime"] != format!("{TOKEN_SECONDS}s") || !asked["scope"].is_array() {
+        let asked: Value =
+            serde_json::from_slice(&request.into_body().collect().await.unwrap().to_bytes())
+                .unwrap();
+        if !is_known
+            || asked["lifetime"] != format!("{TOKEN_SECONDS}s")
+            || !asked["scope"].is_array()
+        {
             return error(StatusCode::FORBIDDEN, "PERMISSION_DENIED");
         }
         let token = self.next_token();
-        Response::new(whole_body(format!(r#"{{"accessToken": "{token}", "expireTime": "2030-01-01T00:00:00Z"}}"#)))
+        Response::new(whole_body(format!(
+            r#"{{"accessToken": "{token}", "expireTime": "2030-01-01T00:00:00Z"}}"#
+        )))
     }
 
     fn next_token(&self) -> String {
@@ -189,20 +253,29 @@ impl ServerState {
 /// Google's name of a content.
 fn generation(content: &[u8]) -> u64 {
     let sum = Md5::digest(content);
-    sum.iter().take(7).fold(1, |number, byte| number << 8 | u64::from(*byte))
+    sum.iter()
+        .take(7)
+        .fold(1, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// What every answer tells of an object.
 fn describe(content: &[u8], headers: &mut HeaderMap) {
-    headers.insert(ETAG, HeaderValue::from_str(&format!("\"{}\"", md5_text(content))).unwrap());
+    headers.insert(
+        ETAG,
+        HeaderValue::from_str(&format!("\"{}\"", md5_text(content))).unwrap(),
+    );
     headers.insert(GENERATION.clone(), HeaderValue::from(generation(content)));
 }
 
 fn whole_body(text: String) -> UnsyncBoxBody<Bytes, std::io::Error> {
-    Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync()
+    Full::new(Bytes::from(text))
+        .map_err(|never| match never {})
+        .boxed_unsync()
 }
 
 fn error(status: StatusCode, code: &str) -> StoreResponse {
-    let body = whole_body(format!("<Error><Code>{code}</Code><Message>no</Message></Error>"));
+    let body = whole_body(format!(
+        "<Error><Code>{code}</Code><Message>no</Message></Error>"
+    ));
     Response::builder().status(status).body(body).unwrap()
 }

@@ -13,8 +13,13 @@ struct NetworkHosts(String);
 impl NetworkHosts {
     fn new() -> Option<NetworkHosts> {
         let hosts = NetworkHosts(format!("forebay-{}", std::process::id()));
-        let there = ["hub", "a", "b"].iter().all(|host| ip(&format!("netns add {}", hosts.name(host))));
-        let cabled = there && [("a", 1), ("b", 2)].iter().all(|(host, net)| hosts.cable(host, *net));
+        let there = ["hub", "a", "b"]
+            .iter()
+            .all(|host| ip(&format!("netns add {}", hosts.name(host))));
+        let cabled = there
+            && [("a", 1), ("b", 2)]
+                .iter()
+                .all(|(host, net)| hosts.cable(host, *net));
         if !cabled {
             println!("SKIPPED: this user may not make network namespaces");
         }
@@ -27,23 +32,37 @@ impl NetworkHosts {
 
     fn cable(&self, host: &str, net: u8) -> bool {
         let (hub, host_name) = (self.name("hub"), self.name(host));
-        ip(&format!("-n {hub} link add to-{host} type veth peer name eth0 netns {host_name}"))
-            && ip(&format!("-n {hub} addr add 10.231.{net}.1/30 dev to-{host}"))
-            && ip(&format!("-n {hub} link set to-{host} up"))
-            && ip(&format!("-n {host_name} addr add 10.231.{net}.2/30 dev eth0"))
+        ip(&format!(
+            "-n {hub} link add to-{host} type veth peer name eth0 netns {host_name}"
+        )) && ip(&format!(
+            "-n {hub} addr add 10.231.{net}.1/30 dev to-{host}"
+        )) && ip(&format!("-n {hub} link set to-{host} up"))
+            && ip(&format!(
+                "-n {host_name} addr add 10.231.{net}.2/30 dev eth0"
+            ))
             && ip(&format!("-n {host_name} link set eth0 up"))
     }
 
     fn disconnect(&self, host: &str) {
-        assert!(ip(&format!("-n {} link set to-{host} down", self.name("hub"))));
+        assert!(ip(&format!(
+            "-n {} link set to-{host} down",
+            self.name("hub")
+        )));
     }
 
     /// The same command on a host.
     fn command_on(&self, host: &str, command: &Command) -> Command {
         let mut there = Command::new("ip");
-        there.args(["netns", "exec", &self.name(host)]).arg(command.get_program()).args(command.get_args());
+        there
+            .args(["netns", "exec", &self.name(host)])
+            .arg(command.get_program())
+            .args(command.get_args());
         there.current_dir(command.get_current_dir().unwrap());
-        there.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        there.envs(
+            command
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
         there
     }
 }
@@ -58,29 +77,52 @@ impl Drop for NetworkHosts {
 
 fn ip(args: &str) -> bool {
     let mut command = Command::new("ip");
-    command.args(args.split(' ')).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    command
+        .args(args.split(' '))
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 #[test]
 fn a_host_whose_cable_is_pulled_costs_only_what_it_was_doing() {
-    let Some(hosts) = NetworkHosts::new() else { return };
+    let Some(hosts) = NetworkHosts::new() else {
+        return;
+    };
     let shop = TestDirectory::new();
     shop.days("history");
     let spec = ready_made("demand.yaml");
     let run = |name: &str| {
-        let (out, state) = (format!("--param=out={name}/out"), format!("--state={name}/state"));
-        let args = ["run", &spec, "--json", "--memory=256MiB", "--threads=2", "--param=history=history", &out, &state];
+        let (out, state) = (
+            format!("--param=out={name}/out"),
+            format!("--state={name}/state"),
+        );
+        let args = [
+            "run",
+            &spec,
+            "--json",
+            "--memory=256MiB",
+            "--threads=2",
+            "--param=history=history",
+            &out,
+            &state,
+        ];
         let mut command = shop.command(&args);
         command.env("FOREBAY_RANGE_BYTES", "2000");
         command
     };
     let here = run("here").output().unwrap();
-    assert!(here.status.success(), "{}", String::from_utf8_lossy(&here.stderr));
+    assert!(
+        here.status.success(),
+        "{}",
+        String::from_utf8_lossy(&here.stderr)
+    );
     let secrets = certificates(&shop, "ours");
     let token = format!("--token-file={}", shop.write("token", "river\n"));
     let worker = |host: &str, net: u8| {
         let listen = format!("--listen=10.231.{net}.2:0");
-        let mut command = shop.command(&["worker", &listen, "--threads=1", "--memory=128MiB", &token]);
+        let mut command =
+            shop.command(&["worker", &listen, "--threads=1", "--memory=128MiB", &token]);
         command.args(&secrets);
         let mut command = hosts.command_on(host, &command);
         WorkerProcess::of({
@@ -90,9 +132,16 @@ fn a_host_whose_cable_is_pulled_costs_only_what_it_was_doing() {
     };
     let (a, b) = (worker("a", 1), worker("b", 2));
     let mut command = run("away");
-    command.arg(format!("--workers={},{}", a.address, b.address)).args(&secrets);
+    command
+        .arg(format!("--workers={},{}", a.address, b.address))
+        .args(&secrets);
     command.args([token.as_str(), "--tls-name=forebay", "--lease-seconds=2"]);
-    let mut child = hosts.command_on("hub", &command).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = hosts
+        .command_on("hub", &command)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let (mut pulled, mut lost) = (false, None);
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let event: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
@@ -108,7 +157,15 @@ fn a_host_whose_cable_is_pulled_costs_only_what_it_was_doing() {
     assert!(child.wait().unwrap().success());
     // Whether it had taken the task or not, silence told.
     let silent = ["nothing was heard", "without an answer"];
-    assert!(pulled && silent.iter().any(|why| lost.as_ref().is_some_and(|lost| lost.contains(why))), "{lost:?}");
+    assert!(
+        pulled
+            && silent
+                .iter()
+                .any(|why| lost.as_ref().is_some_and(|lost| lost.contains(why))),
+        "{lost:?}"
+    );
     assert!(shop.visible("here/out") == shop.visible("away/out"));
-    assert!(content(&shop.path("here/state/artifacts")) == content(&shop.path("away/state/artifacts")));
+    assert!(
+        content(&shop.path("here/state/artifacts")) == content(&shop.path("away/state/artifacts"))
+    );
 }

@@ -21,7 +21,8 @@ const ODD: [&str; 6] = ["a:b", "a/b", "50%", "a%3Ab", "what?*", "plain"];
 fn write(file: &Path, columns: Vec<(&str, ArrayRef)>) {
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-    let mut writer = ArrowWriter::try_new(std::fs::File::create(file).unwrap(), batch.schema(), None).unwrap();
+    let mut writer =
+        ArrowWriter::try_new(std::fs::File::create(file).unwrap(), batch.schema(), None).unwrap();
     writer.write(&batch).unwrap();
     writer.close().unwrap();
 }
@@ -39,8 +40,13 @@ fn copies(from: &str, to: &str, partition_by: &str) -> String {
 fn pairs(rows: &RecordBatch) -> Vec<(String, i64)> {
     let texts = cast(&rows["k:k"], &DataType::Utf8).unwrap();
     let numbers = rows["n"].as_primitive::<arrow::datatypes::Int64Type>();
-    let mut pairs: Vec<(String, i64)> =
-        texts.as_string::<i32>().iter().flatten().map(str::to_owned).zip(numbers.values().iter().copied()).collect();
+    let mut pairs: Vec<(String, i64)> = texts
+        .as_string::<i32>()
+        .iter()
+        .flatten()
+        .map(str::to_owned)
+        .zip(numbers.values().iter().copied())
+        .collect();
     pairs.sort();
     pairs
 }
@@ -51,7 +57,8 @@ fn odd_rows(file: &Path) -> Vec<(String, i64)> {
         ("k:k", Arc::new(StringArray::from_iter_values(ODD))),
     ];
     write(file, columns);
-    let mut expected: Vec<(String, i64)> = ODD.iter().map(|odd| (*odd).to_owned()).zip(0..6).collect();
+    let mut expected: Vec<(String, i64)> =
+        ODD.iter().map(|odd| (*odd).to_owned()).zip(0..6).collect();
     expected.sort();
     expected
 }
@@ -67,12 +74,22 @@ fn odd_values_name_folders_once() {
     run("there.yaml", copies("data", "out", "\"k:k\""));
     assert!(shop.path("out/k%3Ak=a%3Ab").is_dir());
     assert!(shop.path("out/k%3Ak=a%253Ab").is_dir());
-    let verified = shop.forebay(&["cache", "verify", "--json"]).expect(0).summary();
-    assert_eq!(verified["broken"].as_array().map(Vec::len), Some(0), "{verified}");
+    let verified = shop
+        .forebay(&["cache", "verify", "--json"])
+        .expect(0)
+        .summary();
+    assert_eq!(
+        verified["broken"].as_array().map(Vec::len),
+        Some(0),
+        "{verified}"
+    );
     run("back.yaml", copies("out", "back", ""));
     assert_eq!(pairs(&shop.rows("back")), expected);
     // Nothing is missing, so that nothing is done again.
-    assert_eq!(run("there.yaml", copies("data", "out", "\"k:k\""))["nothing_new"], true);
+    assert_eq!(
+        run("there.yaml", copies("data", "out", "\"k:k\""))["nothing_new"],
+        true
+    );
 }
 
 #[test]
@@ -83,11 +100,17 @@ fn odd_values_name_folders_in_a_bucket_as_on_a_disk() {
     let server = S3Server::start(&shop.path("buckets"));
     let run = |name: &str, spec: String| -> Value {
         shop.write(name, &spec);
-        let call: ProgramOutput =
-            server.command(&shop, &["run", name, "--json", "--state=s3://lake/state"]).output().unwrap().into();
+        let call: ProgramOutput = server
+            .command(&shop, &["run", name, "--json", "--state=s3://lake/state"])
+            .output()
+            .unwrap()
+            .into();
         call.expect(0).summary()
     };
-    run("there.yaml", copies("s3://lake/data", "s3://lake/out", "\"k:k\""));
+    run(
+        "there.yaml",
+        copies("s3://lake/data", "s3://lake/out", "\"k:k\""),
+    );
     let mut folders = Vec::new();
     for shard in std::fs::read_dir(shop.path("buckets/lake/out/_data")).unwrap() {
         folders.extend(
@@ -99,11 +122,30 @@ fn odd_values_name_folders_in_a_bucket_as_on_a_disk() {
     folders.sort();
     let names = ["50%25", "a%253Ab", "a%2Fb", "a%3Ab", "plain", "what%3F%2A"];
     assert_eq!(folders, names.map(|name| format!("k%3Ak={name}")));
-    let verified = server.forebay(&shop, &["cache", "verify", "--json", "--state=s3://lake/state"]).expect(0).summary();
-    assert_eq!(verified["broken"].as_array().map(Vec::len), Some(0), "{verified}");
-    run("back.yaml", copies("s3://lake/out/_data/**/*.parquet", "back", ""));
+    let verified = server
+        .forebay(
+            &shop,
+            &["cache", "verify", "--json", "--state=s3://lake/state"],
+        )
+        .expect(0)
+        .summary();
+    assert_eq!(
+        verified["broken"].as_array().map(Vec::len),
+        Some(0),
+        "{verified}"
+    );
+    run(
+        "back.yaml",
+        copies("s3://lake/out/_data/**/*.parquet", "back", ""),
+    );
     assert_eq!(pairs(&shop.rows("back")), expected);
-    assert_eq!(run("there.yaml", copies("s3://lake/data", "s3://lake/out", "\"k:k\""))["nothing_new"], true);
+    assert_eq!(
+        run(
+            "there.yaml",
+            copies("s3://lake/data", "s3://lake/out", "\"k:k\"")
+        )["nothing_new"],
+        true
+    );
 }
 
 #[test]
@@ -112,15 +154,29 @@ fn a_file_of_the_same_size_and_time_is_read_anew() {
     let file = shop.path("data/a.parquet");
     let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
     let put = |from: i64| {
-        write(&file, vec![("n", Arc::new(Int64Array::from_iter_values(from..from + 6)) as ArrayRef)]);
-        std::fs::File::options().write(true).open(&file).unwrap().set_modified(long_ago).unwrap();
+        write(
+            &file,
+            vec![(
+                "n",
+                Arc::new(Int64Array::from_iter_values(from..from + 6)) as ArrayRef,
+            )],
+        );
+        std::fs::File::options()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_modified(long_ago)
+            .unwrap();
         std::fs::metadata(&file).unwrap().len()
     };
     shop.write("spec.yaml", &copies("data", "out", ""));
     let run = || {
         shop.forebay(&["run", "spec.yaml", "--json"]).expect(0);
         let rows = shop.rows("out");
-        rows["n"].as_primitive::<arrow::datatypes::Int64Type>().values().to_vec()
+        rows["n"]
+            .as_primitive::<arrow::datatypes::Int64Type>()
+            .values()
+            .to_vec()
     };
     let before = put(0);
     assert_eq!(run(), (0..6).collect::<Vec<_>>());
@@ -134,8 +190,19 @@ fn objects_that_stay_what_they_are_are_not_looked_at_again() {
     let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
     let put = |name: &str| {
         let file = shop.path("buckets/lake/data").join(name);
-        write(&file, vec![("n", Arc::new(Int64Array::from_iter_values(0..6)) as ArrayRef)]);
-        std::fs::File::options().write(true).open(&file).unwrap().set_modified(long_ago).unwrap();
+        write(
+            &file,
+            vec![(
+                "n",
+                Arc::new(Int64Array::from_iter_values(0..6)) as ArrayRef,
+            )],
+        );
+        std::fs::File::options()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_modified(long_ago)
+            .unwrap();
     };
     put("a.parquet");
     let server = S3Server::start(&shop.path("buckets"));
@@ -147,7 +214,9 @@ fn objects_that_stay_what_they_are_are_not_looked_at_again() {
         server.inject_failures(move |asked| {
             let object = asked.target.split('?').next().unwrap_or_default();
             if asked.method == "GET" && object.ends_with(".parquet") {
-                seen.lock().unwrap().insert(object.rsplit('/').next().unwrap_or_default().to_owned());
+                seen.lock()
+                    .unwrap()
+                    .insert(object.rsplit('/').next().unwrap_or_default().to_owned());
             }
             None
         });
@@ -178,7 +247,12 @@ fn an_output_in_a_folder_with_wildcards_in_its_name_is_refused_where_it_is_read(
 #[test]
 fn a_folder_that_may_not_be_searched_is_named() {
     let shop = TestDirectory::new();
-    let columns = || vec![("n", Arc::new(Int64Array::from_iter_values(0..6)) as ArrayRef)];
+    let columns = || {
+        vec![(
+            "n",
+            Arc::new(Int64Array::from_iter_values(0..6)) as ArrayRef,
+        )]
+    };
     write(&shop.path("data/a.parquet"), columns());
     write(&shop.path("data/day=2/b.parquet"), columns());
     shop.write("spec.yaml", &copies("data", "out", ""));
@@ -197,7 +271,11 @@ fn a_folder_that_may_not_be_searched_is_named() {
     let call: ProgramOutput = command.output().unwrap().into();
     open("data/day=2", 0o755);
     let call = call.expect(78);
-    assert!(call.stderr.contains("FB0403") && call.stderr.contains("data/day=2"), "{}", call.stderr);
+    assert!(
+        call.stderr.contains("FB0403") && call.stderr.contains("data/day=2"),
+        "{}",
+        call.stderr
+    );
 }
 
 /// Whether this process may do whatever permissions say.

@@ -46,7 +46,8 @@ const COMPUTED: &str = "      - rename: { date: day }
       - derive: { date: day }
       - drop: [day]";
 
-const WINDOWS: &str = "      - rolling: { columns: [paid_now, paid_near], compute: [mean], over: [7d], gap: 1d }
+const WINDOWS: &str =
+    "      - rolling: { columns: [paid_now, paid_near], compute: [mean], over: [7d], gap: 1d }
       - expanding: { columns: [paid_before], compute: [max], gap: 1d }
       - standardize: { columns: [paid_now] }
       - vocabulary: { columns: [word_before] }";
@@ -62,7 +63,9 @@ impl JoinedNights {
         let spec = SPEC.replace("MORE", more);
         let nights = NightlyFixture::with_spec(&spec.replace("COMPUTED", ""));
         // Of times that are computed it is not known how spans follow each other.
-        nights.shop.write("sorted.yaml", &spec.replace("COMPUTED", COMPUTED));
+        nights
+            .shop
+            .write("sorted.yaml", &spec.replace("COMPUTED", COMPUTED));
         std::fs::create_dir_all(nights.shop.path("offers")).unwrap();
         JoinedNights(nights, false)
     }
@@ -76,7 +79,10 @@ impl JoinedNights {
     fn show(&self, days: impl IntoIterator<Item = usize>) {
         for day in days {
             self.0.show(day);
-            set_modified(&self.0.shop.path("history").join(&self.0.days[day]), LONG_AGO);
+            set_modified(
+                &self.0.shop.path("history").join(&self.0.days[day]),
+                LONG_AGO,
+            );
             self.offer(day);
         }
     }
@@ -97,28 +103,51 @@ impl JoinedNights {
             rows.num_rows() > 0 && shop.rows("out") == rows,
             "a run that knows nothing, and sorts, gives other rows"
         );
-        let is_sorted = call.stdout.contains("sorted first") || call.stderr.contains("sorted first");
+        let is_sorted =
+            call.stdout.contains("sorted first") || call.stderr.contains("sorted first");
         assert_eq!(is_sorted, self.1, "{}{}", call.stdout, call.stderr);
         let read = |pass: &serde_json::Value| match pass["reused"].as_bool().unwrap() {
             true => 0,
             false => pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap(),
         };
-        call.summary()["passes"].as_array().unwrap().iter().map(read).max().unwrap()
+        call.summary()["passes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(read)
+            .max()
+            .unwrap()
     }
 
     /// Runs while all but some days of a directory cannot be read.
-    fn run_without(&self, hidden: &[(&str, std::ops::Range<usize>)], more: &[&str]) -> ProgramOutput {
+    fn run_without(
+        &self,
+        hidden: &[(&str, std::ops::Range<usize>)],
+        more: &[&str],
+    ) -> ProgramOutput {
         let shop = &self.0.shop;
         let files: Vec<_> = hidden
             .iter()
-            .flat_map(|(directory, days)| days.clone().map(|day| shop.path(directory).join(&self.0.days[day])))
+            .flat_map(|(directory, days)| {
+                days.clone()
+                    .map(|day| shop.path(directory).join(&self.0.days[day]))
+            })
             .collect();
-        let whole: Vec<_> = files.iter().map(|file| (std::fs::read(file).unwrap(), modified(file))).collect();
+        let whole: Vec<_> = files
+            .iter()
+            .map(|file| (std::fs::read(file).unwrap(), modified(file)))
+            .collect();
         for (file, (_, stamp)) in files.iter().zip(&whole) {
             crate::nightly::damage(file);
             set_modified(file, *stamp);
         }
-        let args = ["run", "spec.yaml", "--json", "--param=out=out", "--state=state-out"];
+        let args = [
+            "run",
+            "spec.yaml",
+            "--json",
+            "--param=out=out",
+            "--state=state-out",
+        ];
         let call = shop.forebay(&[&args, more].concat());
         for (file, (bytes, stamp)) in files.iter().zip(whole) {
             std::fs::write(file, bytes).unwrap();
@@ -133,7 +162,12 @@ fn modified(file: &Path) -> SystemTime {
 }
 
 fn set_modified(file: &Path, stamp: SystemTime) {
-    std::fs::File::options().write(true).open(file).unwrap().set_modified(stamp).unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(file)
+        .unwrap()
+        .set_modified(stamp)
+        .unwrap();
 }
 
 #[test]
@@ -142,14 +176,22 @@ fn a_new_day_costs_the_rows_of_that_day() {
         let nights = JoinedNights::new(more);
         nights.show(0..30);
         assert_eq!(nights.run(&["--threads=2"]), nights.0.rows(0..30));
-        for (day, threads) in [(30, "--threads=1"), (31, "--threads=2"), (32, "--threads=7")] {
+        for (day, threads) in [
+            (30, "--threads=1"),
+            (31, "--threads=2"),
+            (32, "--threads=7"),
+        ] {
             nights.show([day]);
             let read = nights.run(&[threads]);
             assert_eq!(read, nights.0.rows([day]), "day {day}");
         }
         assert_eq!(nights.run(&["--threads=2"]), 0, "nothing new");
         nights.show(33..36);
-        assert_eq!(nights.run(&["--local-workers=2"]), nights.0.rows(33..36), "three more days on workers");
+        assert_eq!(
+            nights.run(&["--local-workers=2"]),
+            nights.0.rows(33..36),
+            "three more days on workers"
+        );
         // Offers that come before demand does are no rows that demand has met.
         nights.offer(36);
         assert_eq!(nights.run(&["--threads=2"]), 0, "an offer of tomorrow");
@@ -170,10 +212,20 @@ fn old_days_of_neither_side_are_read() {
         let old = [("history", 0..30), ("offers", 0..29)];
         nights.run_without(&old, &more).expect(0);
         nights.run(&more);
-        nights.0.shop.forebay(&["cache", "gc", "--older-than", "0s", "--state=state-out"]).expect(0);
-        nights.0.shop.forebay(&["cache", "verify", "--state=state-out"]).expect(0);
+        nights
+            .0
+            .shop
+            .forebay(&["cache", "gc", "--older-than", "0s", "--state=state-out"])
+            .expect(0);
+        nights
+            .0
+            .shop
+            .forebay(&["cache", "verify", "--state=state-out"])
+            .expect(0);
         nights.show([31]);
-        nights.run_without(&[("history", 0..31), ("offers", 0..30)], &more).expect(0);
+        nights
+            .run_without(&[("history", 0..31), ("offers", 0..30)], &more)
+            .expect(0);
         nights.run(&more);
         // Without the kept rows all offers are read.
         std::fs::remove_dir_all(nights.0.shop.path("state-out/carries")).unwrap();
@@ -195,13 +247,19 @@ fn restated_and_removed_days_give_the_rows_of_a_run_that_knows_nothing() {
     // An offer may be met by all rows after it, and by none before it.
     restate(&nights, "offers", 30);
     let read = nights.run(&["--threads=2"]);
-    assert!(read >= nights.0.rows(30..36) - 2 && read < nights.0.rows(22..36), "{read} rows");
+    assert!(
+        read >= nights.0.rows(30..36) - 2 && read < nights.0.rows(22..36),
+        "{read} rows"
+    );
     nights.0.hide(0);
     let read = nights.run(&["--threads=2"]);
     assert!(read < nights.0.rows(0..8), "{read} rows");
     std::fs::remove_file(nights.0.shop.path("offers").join(&nights.0.days[34])).unwrap();
     let read = nights.run(&["--local-workers=2"]);
-    assert!(read >= nights.0.rows([34, 35]) - 2 && read < nights.0.rows(26..36), "{read} rows");
+    assert!(
+        read >= nights.0.rows([34, 35]) - 2 && read < nights.0.rows(26..36),
+        "{read} rows"
+    );
 }
 
 #[test]
@@ -224,14 +282,24 @@ fn rows_out_of_order_are_sorted() {
 /// Workers that end while they take, read, write, and keep the rows that are held at the end: the last, if they do so.
 #[test]
 fn a_worker_that_is_killed_costs_only_what_it_was_doing() {
-    for step in ["take a task", "read a span", "write a file of rows", "carries/"] {
+    for step in [
+        "take a task",
+        "read a span",
+        "write a file of rows",
+        "carries/",
+    ] {
         let nights = JoinedNights::new("");
         nights.show(0..20);
         let shop = &nights.0.shop;
         let mut doomed = WorkerProcess::start(shop, &[], &[("FOREBAY_KILL_ON", step)]);
         let calm = WorkerProcess::start(shop, &[], &[]);
         nights.run(&[&workers_option(&[&doomed, &calm]), "--lease-seconds=5"]);
-        let is_killed = doomed.child.try_wait().unwrap().and_then(|status| status.signal()) == Some(9);
+        let is_killed = doomed
+            .child
+            .try_wait()
+            .unwrap()
+            .and_then(|status| status.signal())
+            == Some(9);
         assert!(is_killed || step == "carries/", "{step}: the worker lives");
         nights.show([20]);
         assert_eq!(nights.run(&["--threads=2"]), nights.0.rows([20]), "{step}");

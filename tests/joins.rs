@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Date32Array, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
+    Array, ArrayRef, AsArray, Date32Array, Float64Array, Int32Array, Int64Array, RecordBatch,
+    StringArray,
 };
 use arrow::datatypes::Int64Type;
 
@@ -36,7 +37,15 @@ sinks:
   inner_pairs: { from: inner_pairs, parquet: { path: out/inner_pairs } }
 "#;
 
-const OUTPUTS: [&str; 7] = ["left", "inner", "semi", "anti", "one", "pairs", "inner_pairs"];
+const OUTPUTS: [&str; 7] = [
+    "left",
+    "inner",
+    "semi",
+    "anti",
+    "one",
+    "pairs",
+    "inner_pairs",
+];
 
 /// A NaN with other bits than that of the language.
 const OTHER_NAN: f64 = f64::from_bits(0xfff8_0000_0000_0007);
@@ -51,10 +60,16 @@ struct KeyCase {
 const CASES: [KeyCase; 6] = [
     KeyCase { columns: &["text"] },
     KeyCase { columns: &["int"] },
-    KeyCase { columns: &["float"] },
+    KeyCase {
+        columns: &["float"],
+    },
     KeyCase { columns: &["day"] },
-    KeyCase { columns: &["code", "int"] },
-    KeyCase { columns: &["text", "float", "day"] },
+    KeyCase {
+        columns: &["code", "int"],
+    },
+    KeyCase {
+        columns: &["text", "float", "day"],
+    },
 ];
 
 fn pseudo_random(row: u64) -> u64 {
@@ -69,10 +84,20 @@ fn key_column(name: &str, first: bool, numbers: &[u64], side: usize) -> ArrayRef
     let given = |number: &u64| Some(*number).filter(valid);
     let numbers = numbers.iter();
     match name {
-        "text" => Arc::new(StringArray::from_iter(numbers.map(|n| given(n).map(|n| format!("key {n}"))))),
+        "text" => Arc::new(StringArray::from_iter(
+            numbers.map(|n| given(n).map(|n| format!("key {n}"))),
+        )),
         // Widths may differ.
-        "int" if side == 0 => Arc::new(numbers.map(|n| given(n).map(|n| n as i32 - 100)).collect::<Int32Array>()),
-        "int" => Arc::new(numbers.map(|n| given(n).map(|n| n as i64 - 100)).collect::<Int64Array>()),
+        "int" if side == 0 => Arc::new(
+            numbers
+                .map(|n| given(n).map(|n| n as i32 - 100))
+                .collect::<Int32Array>(),
+        ),
+        "int" => Arc::new(
+            numbers
+                .map(|n| given(n).map(|n| n as i64 - 100))
+                .collect::<Int64Array>(),
+        ),
         "float" => Arc::new(
             numbers
                 .map(|n| {
@@ -86,8 +111,14 @@ fn key_column(name: &str, first: bool, numbers: &[u64], side: usize) -> ArrayRef
                 })
                 .collect::<Float64Array>(),
         ),
-        "day" => Arc::new(numbers.map(|n| given(n).map(|n| n as i32 * 3)).collect::<Date32Array>()),
-        "code" => Arc::new(StringArray::from_iter(numbers.map(|n| given(n).map(|n| format!("c{}", n % 7))))),
+        "day" => Arc::new(
+            numbers
+                .map(|n| given(n).map(|n| n as i32 * 3))
+                .collect::<Date32Array>(),
+        ),
+        "code" => Arc::new(StringArray::from_iter(
+            numbers.map(|n| given(n).map(|n| format!("c{}", n % 7))),
+        )),
         other => panic!("no key column {other}"),
     }
 }
@@ -101,21 +132,35 @@ struct Side {
 impl Side {
     fn new(case: KeyCase, keys: Vec<u64>, side: usize, own: Vec<(&str, ArrayRef)>) -> Side {
         let columns = case.columns.iter().enumerate();
-        let columns = columns.map(|(place, name)| (*name, key_column(name, place == 0, &keys, side)));
-        let all = columns.chain(own).map(|(name, column)| (name, column, true));
-        Side { batch: RecordBatch::try_from_iter_with_nullable(all).unwrap(), keys }
+        let columns =
+            columns.map(|(place, name)| (*name, key_column(name, place == 0, &keys, side)));
+        let all = columns
+            .chain(own)
+            .map(|(name, column)| (name, column, true));
+        Side {
+            batch: RecordBatch::try_from_iter_with_nullable(all).unwrap(),
+            keys,
+        }
     }
 
     fn there(case: KeyCase, keys: Vec<u64>) -> Side {
         let met = Int64Array::from_iter_values(0..keys.len() as i64);
-        let name = |row: usize| (!row.is_multiple_of(5)).then(|| format!("name {}", "x".repeat(row % 40)));
+        let name =
+            |row: usize| (!row.is_multiple_of(5)).then(|| format!("name {}", "x".repeat(row % 40)));
         let name = StringArray::from_iter((0..keys.len()).map(name));
-        Side::new(case, keys, 1, vec![("met", Arc::new(met)), ("name", Arc::new(name))])
+        Side::new(
+            case,
+            keys,
+            1,
+            vec![("met", Arc::new(met)), ("name", Arc::new(name))],
+        )
     }
 
     fn matches(&self, key: u64) -> Vec<usize> {
         let rows = self.keys.iter().enumerate();
-        rows.filter(|(_, known)| key != 0 && **known == key).map(|(row, _)| row).collect()
+        rows.filter(|(_, known)| key != 0 && **known == key)
+            .map(|(row, _)| row)
+            .collect()
     }
 }
 
@@ -123,11 +168,20 @@ impl Side {
 type Pair = (i64, Option<i64>);
 
 fn expected(output: &str, here: &Side, there: &Side, many: &Side) -> Vec<Pair> {
-    let other = if ["left", "inner"].contains(&output) { there } else { many };
+    let other = if ["left", "inner"].contains(&output) {
+        there
+    } else {
+        many
+    };
     let mut pairs = Vec::new();
     if output == "one" {
         return (0..there.keys.len())
-            .map(|row| (row as i64, there.matches(there.keys[row]).pop().map(|r| r as i64)))
+            .map(|row| {
+                (
+                    row as i64,
+                    there.matches(there.keys[row]).pop().map(|r| r as i64),
+                )
+            })
             .collect();
     }
     for (row, key) in here.keys.iter().enumerate() {
@@ -147,7 +201,12 @@ fn expected(output: &str, here: &Side, there: &Side, many: &Side) -> Vec<Pair> {
 }
 
 fn integers(batch: &RecordBatch, name: &str) -> Vec<Option<i64>> {
-    batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().iter().collect()
+    batch
+        .column_by_name(name)
+        .unwrap()
+        .as_primitive::<Int64Type>()
+        .iter()
+        .collect()
 }
 
 /// What a run reads as: the shares of its memory, and how it is divided.
@@ -159,23 +218,54 @@ struct JoinRun {
 }
 
 const RUNS: [JoinRun; 3] = [
-    JoinRun { strategy: "strategy: lookup", bytes: None, args: &["--threads=2"] },
-    JoinRun { strategy: "strategy: shuffle", bytes: None, args: &["--threads=1", "--batch-rows=100"] },
-    JoinRun { strategy: "strategy: shuffle", bytes: Some("12000"), args: &["--threads=3"] },
+    JoinRun {
+        strategy: "strategy: lookup",
+        bytes: None,
+        args: &["--threads=2"],
+    },
+    JoinRun {
+        strategy: "strategy: shuffle",
+        bytes: None,
+        args: &["--threads=1", "--batch-rows=100"],
+    },
+    JoinRun {
+        strategy: "strategy: shuffle",
+        bytes: Some("12000"),
+        args: &["--threads=3"],
+    },
 ];
 
-const ON_WORKERS: JoinRun =
-    JoinRun { strategy: "strategy: shuffle", bytes: Some("12000"), args: &["--threads=2", "--local-workers=2"] };
+const ON_WORKERS: JoinRun = JoinRun {
+    strategy: "strategy: shuffle",
+    bytes: Some("12000"),
+    args: &["--threads=2", "--local-workers=2"],
+};
 
 #[test]
 fn joins_give_the_rows_of_a_reference() {
     for (number, case) in CASES.into_iter().enumerate() {
         let shop = TestDirectory::new();
         // Half of the rows here have one key, and half of those in `many` another one. Unique keys come in no order.
-        let here: Vec<u64> = (0..900).map(|row| if row % 2 == 0 { 7 } else { pseudo_random(row) % 260 }).collect();
+        let here: Vec<u64> = (0..900)
+            .map(|row| {
+                if row % 2 == 0 {
+                    7
+                } else {
+                    pseudo_random(row) % 260
+                }
+            })
+            .collect();
         let mut there: Vec<u64> = (1..200).map(|key| key * 71 % 199 + 1).collect();
         there.extend([0, 0]);
-        let many = (0..600).map(|row| if row % 2 == 0 { 9 } else { pseudo_random(row + 7_777) % 260 }).collect();
+        let many = (0..600)
+            .map(|row| {
+                if row % 2 == 0 {
+                    9
+                } else {
+                    pseudo_random(row + 7_777) % 260
+                }
+            })
+            .collect();
         let id: ArrayRef = Arc::new(Int64Array::from_iter_values(0..here.len() as i64));
         let here = Side::new(case, here, 0, vec![("id", id)]);
         let (there, many) = (Side::there(case, there), Side::there(case, many));
@@ -186,35 +276,58 @@ fn joins_give_the_rows_of_a_reference() {
         let workers = Some(&ON_WORKERS).filter(|_| number == CASES.len() - 1);
         for run in RUNS.iter().chain(workers) {
             let on = format!("[{}]", case.columns.join(", "));
-            shop.write("spec.yaml", &SPEC.replace("ON", &on).replace("STRATEGY", run.strategy));
-            let mut command = shop.command(&[&["run", "spec.yaml", "--state=state", "--json"], run.args].concat());
-            command.env("FOREBAY_RANGE_BYTES", "1").envs(run.bytes.map(|bytes| ("FOREBAY_JOIN_BYTES", bytes)));
+            shop.write(
+                "spec.yaml",
+                &SPEC.replace("ON", &on).replace("STRATEGY", run.strategy),
+            );
+            let mut command = shop
+                .command(&[&["run", "spec.yaml", "--state=state", "--json"], run.args].concat());
+            command
+                .env("FOREBAY_RANGE_BYTES", "1")
+                .envs(run.bytes.map(|bytes| ("FOREBAY_JOIN_BYTES", bytes)));
             let call: crate::support::ProgramOutput = command.output().unwrap().into();
             call.expect(0);
             let what = format!("{on} {} {:?}", run.strategy, run.args);
             let tables = OUTPUTS.map(|output| shop.visible(&format!("out/{output}")));
             for (output, table) in OUTPUTS.iter().zip(&tables) {
                 let expected = expected(output, &here, &there, &many);
-                let (own, met) = if *output == "one" { ("met", "its_met") } else { ("id", "met") };
+                let (own, met) = if *output == "one" {
+                    ("met", "its_met")
+                } else {
+                    ("id", "met")
+                };
                 let ids: Vec<Option<i64>> = expected.iter().map(|(row, _)| Some(*row)).collect();
                 assert_eq!(integers(table, own), ids, "{output} {what}");
                 if table.column_by_name(met).is_some() {
                     let rows: Vec<Option<i64>> = expected.iter().map(|(_, met)| *met).collect();
                     assert_eq!(integers(table, met), rows, "{output} {what}");
                 }
-                let Some(names) = table.column_by_name("name") else { continue };
-                let other = if ["left", "inner"].contains(output) { &there } else { &many };
+                let Some(names) = table.column_by_name("name") else {
+                    continue;
+                };
+                let other = if ["left", "inner"].contains(output) {
+                    &there
+                } else {
+                    &many
+                };
                 let text = |column: &ArrayRef, row: usize| {
                     let column = column.as_string::<i32>();
                     column.is_valid(row).then(|| column.value(row).to_owned())
                 };
                 let theirs = other.batch.column_by_name("name").unwrap();
                 for (row, (_, met)) in expected.iter().enumerate() {
-                    assert_eq!(text(names, row), met.and_then(|met| text(theirs, met as usize)), "{output} {what}");
+                    assert_eq!(
+                        text(names, row),
+                        met.and_then(|met| text(theirs, met as usize)),
+                        "{output} {what}"
+                    );
                 }
             }
             let tables = tables.to_vec();
-            assert!(*known.get_or_insert_with(|| tables.clone()) == tables, "other bits: {what}");
+            assert!(
+                *known.get_or_insert_with(|| tables.clone()) == tables,
+                "other bits: {what}"
+            );
             std::fs::remove_dir_all(shop.path("out")).unwrap();
             std::fs::remove_dir_all(shop.path("state")).unwrap();
         }
@@ -239,40 +352,78 @@ fn cardinalities_are_checked_and_name_the_key() {
     let shop = TestDirectory::new();
     let write = |here: &[u64], there: &[u64]| {
         let id: ArrayRef = Arc::new(Int64Array::from_iter_values(0..here.len() as i64));
-        let (here, there) = (Side::new(case, here.to_vec(), 0, vec![("id", id)]), Side::there(case, there.to_vec()));
+        let (here, there) = (
+            Side::new(case, here.to_vec(), 0, vec![("id", id)]),
+            Side::there(case, there.to_vec()),
+        );
         series::write(&shop, "here", &here.batch, 1, 50);
         series::write(&shop, "there", &there.batch, 1, 50);
     };
     let call = |step: &str, bytes: &str| -> crate::support::ProgramOutput {
         shop.write("spec.yaml", &CHECKED.replace("STEP", step));
         let args = ["run", "spec.yaml", "--json", "--allow-empty"];
-        shop.command(&args).env("FOREBAY_JOIN_BYTES", bytes).output().unwrap().into()
+        shop.command(&args)
+            .env("FOREBAY_JOIN_BYTES", bytes)
+            .output()
+            .unwrap()
+            .into()
     };
     let unique: Vec<u64> = (1..300).collect();
     let twice: Vec<u64> = unique.iter().copied().chain([123]).collect();
-    for (strategy, bytes) in [("lookup", "1000000"), ("shuffle", "1000000"), ("shuffle", "12000")] {
+    for (strategy, bytes) in [
+        ("lookup", "1000000"),
+        ("shuffle", "1000000"),
+        ("shuffle", "12000"),
+    ] {
         for kind in ["left", "inner"] {
             // The key is refused whether a row meets it or not.
             for here in [&twice[..], &[5]] {
                 write(here, &twice);
                 let found = call(&format!("how: {kind}, strategy: {strategy}"), bytes).expect(65);
-                for word in ["FB0207", "`there` holds the key int = 23 more than once", "many_to_many"] {
-                    assert!(found.stdout.contains(word), "{kind} {strategy} {bytes}: {}", found.stdout);
+                for word in [
+                    "FB0207",
+                    "`there` holds the key int = 23 more than once",
+                    "many_to_many",
+                ] {
+                    assert!(
+                        found.stdout.contains(word),
+                        "{kind} {strategy} {bytes}: {}",
+                        found.stdout
+                    );
                 }
             }
         }
         write(&twice, &unique);
-        let found = call(&format!("cardinality: one_to_one, strategy: {strategy}"), bytes).expect(65);
+        let found = call(
+            &format!("cardinality: one_to_one, strategy: {strategy}"),
+            bytes,
+        )
+        .expect(65);
         for word in ["FB0207", "several rows meet one row of `there`", "int = 23"] {
-            assert!(found.stdout.contains(word), "{strategy} {bytes}: {}", found.stdout);
+            assert!(
+                found.stdout.contains(word),
+                "{strategy} {bytes}: {}",
+                found.stdout
+            );
         }
-        call(&format!("cardinality: many_to_one, strategy: {strategy}"), bytes).expect(0);
+        call(
+            &format!("cardinality: many_to_one, strategy: {strategy}"),
+            bytes,
+        )
+        .expect(0);
         std::fs::remove_dir_all(shop.path("out")).unwrap();
         std::fs::remove_dir_all(shop.root("out")).unwrap();
     }
-    for step in ["how: semi, columns: [met]", "how: anti, cardinality: many_to_many"] {
+    for step in [
+        "how: semi, columns: [met]",
+        "how: anti, cardinality: many_to_many",
+    ] {
         let found = call(step, "12000").expect(78);
-        assert!(found.stdout.contains("needs `how: left` or `how: inner`"), "{step}: {}", found.stdout);
+        assert!(
+            found.stdout.contains("needs `how: left` or `how: inner`"),
+            "{step}: {}",
+            found.stdout
+        );
     }
 }
 
@@ -284,13 +435,24 @@ fn a_shuffle_join_is_done_again_if_either_side_changes() {
     let id: ArrayRef = Arc::new(Int64Array::from_iter_values(0..keys.len() as i64));
     let here = Side::new(case, keys.clone(), 0, vec![("id", id)]);
     series::write(&shop, "here", &here.batch, 1, 50);
-    let write_there = |keys: Vec<u64>| series::write(&shop, "there", &Side::there(case, keys).batch, 1, 50);
+    let write_there =
+        |keys: Vec<u64>| series::write(&shop, "there", &Side::there(case, keys).batch, 1, 50);
     write_there(keys.clone());
     let run = |cardinality: &str| {
         let step = format!("strategy: shuffle, cardinality: {cardinality}");
         shop.write("spec.yaml", &CHECKED.replace("STEP", &step));
-        let summary = shop.forebay(&["run", "spec.yaml", "--json"]).expect(0).summary();
-        (summary["passes"].as_array().unwrap().iter().all(|pass| pass["reused"] == true), shop.visible("out"))
+        let summary = shop
+            .forebay(&["run", "spec.yaml", "--json"])
+            .expect(0)
+            .summary();
+        (
+            summary["passes"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|pass| pass["reused"] == true),
+            shop.visible("out"),
+        )
     };
     for cardinality in ["many_to_one", "many_to_many"] {
         let (reused, first) = run(cardinality);
@@ -313,7 +475,13 @@ fn explain_names_the_method_of_each_join() {
     let shop = TestDirectory::new();
     let keys: Vec<u64> = (1..50).collect();
     let id: ArrayRef = Arc::new(Int64Array::from_iter_values(0..keys.len() as i64));
-    series::write(&shop, "here", &Side::new(case, keys.clone(), 0, vec![("id", id)]).batch, 1, 50);
+    series::write(
+        &shop,
+        "here",
+        &Side::new(case, keys.clone(), 0, vec![("id", id)]).batch,
+        1,
+        50,
+    );
     series::write(&shop, "there", &Side::there(case, keys).batch, 1, 50);
     for (step, method) in [
         ("how: left", "lookup table"),
@@ -322,6 +490,9 @@ fn explain_names_the_method_of_each_join() {
     ] {
         shop.write("spec.yaml", &CHECKED.replace("STEP", step));
         let text = shop.forebay(&["explain", "spec.yaml"]).expect(0).stdout;
-        assert!(text.contains(&format!("joined.join  {method}")), "{step}: {text}");
+        assert!(
+            text.contains(&format!("joined.join  {method}")),
+            "{step}: {text}"
+        );
     }
 }

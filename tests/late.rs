@@ -9,7 +9,10 @@ use crate::nightly::NightlyFixture;
 fn nights() -> NightlyFixture {
     let nights = NightlyFixture::new(false);
     let spec = std::fs::read_to_string(nights.shop.path("spec.yaml")).unwrap();
-    nights.shop.write("spec.yaml", &spec.replace("time: date,", "time: date, lookback: 3d,"));
+    nights.shop.write(
+        "spec.yaml",
+        &spec.replace("time: date,", "time: date, lookback: 3d,"),
+    );
     (0..40).for_each(|day| nights.show(day));
     nights
 }
@@ -27,14 +30,26 @@ fn restate(nights: &NightlyFixture, day: usize) {
 }
 
 fn run(nights: &NightlyFixture, number: usize) -> Value {
-    let args = ["run", "spec.yaml", "--json", "--signal-nothing-new", "--interval"];
+    let args = [
+        "run",
+        "spec.yaml",
+        "--json",
+        "--signal-nothing-new",
+        "--interval",
+    ];
     let interval = [day(nights, number), day(nights, number + 1)];
-    nights.shop.forebay(&[&args[..], &[&interval[0], &interval[1]]].concat()).expect(0).summary()
+    nights
+        .shop
+        .forebay(&[&args[..], &[&interval[0], &interval[1]]].concat())
+        .expect(0)
+        .summary()
 }
 
 fn rewritten_intervals(summary: &Value) -> Vec<String> {
     let again = summary["again"].as_array().into_iter().flatten();
-    again.map(|interval| interval["from"].as_str().unwrap().to_owned()).collect()
+    again
+        .map(|interval| interval["from"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -52,14 +67,20 @@ fn an_interval_rewrites_late_days() {
     let at = |number: usize| nights.rows(20..number) as usize;
     for number in [22, 23, 24] {
         let today = expected(&nights, number + 1, number..number + 1);
-        assert!(rows.slice(at(number), today.num_rows()) == today, "day {number}");
+        assert!(
+            rows.slice(at(number), today.num_rows()) == today,
+            "day {number}"
+        );
     }
     assert!(rows.slice(0, at(22)) == before.slice(0, at(22)));
     // Out of reach: the run does not check this day.
     restate(&nights, 20);
     let rows = nights.shop.visible("out").num_rows();
     let args = ["--interval", &day(&nights, 24), &day(&nights, 25)].map(str::to_owned);
-    let args: Vec<&str> = ["run", "spec.yaml"].into_iter().chain(args.iter().map(String::as_str)).collect();
+    let args: Vec<&str> = ["run", "spec.yaml"]
+        .into_iter()
+        .chain(args.iter().map(String::as_str))
+        .collect();
     nights.shop.forebay(&args).expect(0);
     assert_eq!(nights.shop.visible("out").num_rows(), rows);
 }
@@ -69,10 +90,22 @@ fn a_backfill_rewrites_late_days() {
     let nights = nights();
     let backfill = |to: usize| -> Vec<bool> {
         let (from, to) = (day(&nights, 20), day(&nights, to));
-        let call = nights.shop.forebay(&["backfill", "spec.yaml", "--from", &from, "--to", &to, "--json"]).expect(0);
+        let call = nights
+            .shop
+            .forebay(&[
+                "backfill",
+                "spec.yaml",
+                "--from",
+                &from,
+                "--to",
+                &to,
+                "--json",
+            ])
+            .expect(0);
         let done = call.summary();
         let done = done["intervals"].as_array().unwrap().iter();
-        done.map(|interval| !interval["skipped"].as_bool().unwrap()).collect()
+        done.map(|interval| !interval["skipped"].as_bool().unwrap())
+            .collect()
     };
     assert_eq!(backfill(25), [true; 5]);
     restate(&nights, 23);

@@ -29,10 +29,10 @@ sinks:
 SINKS
 "#;
 
-const TRAIN: &str =
-    "  net: { from: features, train: { path: net, model: linear, label: qty, missing: 0, batch_rows: 256 } }";
+const TRAIN: &str = "  net: { from: features, train: { path: net, model: linear, label: qty, missing: 0, batch_rows: 256 } }";
 
-const SPLIT: &str = "split: { train: \"date < DATE '2016-05-06'\", validation: \"date >= DATE '2016-05-06'\" }";
+const SPLIT: &str =
+    "split: { train: \"date < DATE '2016-05-06'\", validation: \"date >= DATE '2016-05-06'\" }";
 
 fn shop(split: &str, sinks: &str, days: usize) -> NightlyFixture {
     let sinks = format!("{sinks}\n{TRAIN}");
@@ -42,36 +42,70 @@ fn shop(split: &str, sinks: &str, days: usize) -> NightlyFixture {
 }
 
 fn run(shop: &TestDirectory, args: &[&str]) -> Value {
-    shop.forebay(&[&["run", "spec.yaml", "--json"], args].concat()).expect(0).summary()
+    shop.forebay(&[&["run", "spec.yaml", "--json"], args].concat())
+        .expect(0)
+        .summary()
 }
 
 fn write_pass(summary: &Value) -> &Value {
-    summary["passes"].as_array().unwrap().iter().find(|pass| pass["work"] == "write").unwrap()
+    summary["passes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|pass| pass["work"] == "write")
+        .unwrap()
 }
 
 #[test]
 fn a_training_reads_the_step_before_and_learns_from_the_same_rows() {
     for split in ["", SPLIT] {
-        let whole = shop(split, "  table: { from: features, parquet: { path: out } }", 30);
-        let late = shop(split, "  table: { from: windows, parquet: { path: out } }", 30);
+        let whole = shop(
+            split,
+            "  table: { from: features, parquet: { path: out } }",
+            30,
+        );
+        let late = shop(
+            split,
+            "  table: { from: windows, parquet: { path: out } }",
+            30,
+        );
         let alone = shop(split, "", 30);
         let expected = run(&whole.shop, &[]);
         for nights in [&late, &alone] {
             let found = run(&nights.shop, &[]);
             for field in ["rows", "validation_rows", "parameters"] {
-                assert_eq!(found["models"][0][field], expected["models"][0][field], "{split} {field}");
+                assert_eq!(
+                    found["models"][0][field], expected["models"][0][field],
+                    "{split} {field}"
+                );
             }
             // The same rows in another order: they lie in other blocks.
-            let loss = |summary: &Value| summary["models"][0]["epochs"][0]["loss"].as_f64().unwrap();
-            assert!((loss(&found) / loss(&expected) - 1.0).abs() < 0.01, "{} {}", loss(&found), loss(&expected));
+            let loss =
+                |summary: &Value| summary["models"][0]["epochs"][0]["loss"].as_f64().unwrap();
+            assert!(
+                (loss(&found) / loss(&expected) - 1.0).abs() < 0.01,
+                "{} {}",
+                loss(&found),
+                loss(&expected)
+            );
             assert!(expected["models"][0]["rows"].as_u64().unwrap() > 100);
         }
         // Nothing more is written where the step before is.
         assert!(!late.shop.path(".forebay/rows").exists());
-        let written: Vec<String> =
-            content(&alone.shop.path(".forebay/rows")).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(written.iter().any(|name| name.contains("/train/")), !split.is_empty(), "{written:?}");
-        let explained = late.shop.forebay(&["explain", "spec.yaml"]).expect(0).stdout;
+        let written: Vec<String> = content(&alone.shop.path(".forebay/rows"))
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(
+            written.iter().any(|name| name.contains("/train/")),
+            !split.is_empty(),
+            "{written:?}"
+        );
+        let explained = late
+            .shop
+            .forebay(&["explain", "spec.yaml"])
+            .expect(0)
+            .stdout;
         assert!(explained.contains("table"), "{explained}");
     }
 }
@@ -85,11 +119,21 @@ fn rules_and_profiles_may_stand_among_late_steps() {
                  [qty], policy: warn }\n          - { drift: { columns: [qty, price], of: validation, against: train, js: \
                  0.9 }, policy: warn }\n";
     let spec = std::fs::read_to_string(checked.shop.path("spec.yaml")).unwrap();
-    checked.shop.write("spec.yaml", &spec.replace("    from: windows\n    do:\n", rules));
+    checked.shop.write(
+        "spec.yaml",
+        &spec.replace("    from: windows\n    do:\n", rules),
+    );
     let (expected, found) = (run(&plain.shop, &[]), run(&checked.shop, &[]));
-    assert_eq!(found["expectations"].as_array().unwrap().len(), 3, "{found}");
+    assert_eq!(
+        found["expectations"].as_array().unwrap().len(),
+        3,
+        "{found}"
+    );
     for field in ["rows", "validation_rows", "epochs"] {
-        assert_eq!(found["models"][0][field], expected["models"][0][field], "{field}");
+        assert_eq!(
+            found["models"][0][field], expected["models"][0][field],
+            "{field}"
+        );
     }
     assert_eq!(run(&checked.shop, &[])["nothing_new"], true);
 }
@@ -100,14 +144,20 @@ fn a_label_is_kept_from_the_features_alone() {
     let label = "label: { column: qty, horizon: 1d, known: [price] }";
     let nights = shop(label, "", 30);
     let text = std::fs::read_to_string(nights.shop.path("spec.yaml")).unwrap();
-    let text = text
-        .replace(", category, qty]", ", qty]")
-        .replace("      - vocabulary: { columns: [category], min_count: 2 }\n", "");
+    let text = text.replace(", category, qty]", ", qty]").replace(
+        "      - vocabulary: { columns: [category], min_count: 2 }\n",
+        "",
+    );
     nights.shop.write("spec.yaml", &text);
     assert_eq!(run(&nights.shop, &[])["models"][0]["reused"], false);
-    nights.shop.write("spec.yaml", &text.replace(", qty]", ", promotion, qty]"));
+    nights
+        .shop
+        .write("spec.yaml", &text.replace(", qty]", ", promotion, qty]"));
     let said = nights.shop.forebay(&["run", "spec.yaml"]).expect(78).stderr;
-    assert!(said.contains("`promotion` in sink `net` uses data that is known too late"), "{said}");
+    assert!(
+        said.contains("`promotion` in sink `net` uses data that is known too late"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -121,7 +171,11 @@ fn what_is_learned_anew_changes_no_written_row() {
         let [rows, kept] = ["rows_in", "rows_kept"].map(|field| pass[field].as_u64().unwrap());
         assert!(kept > rows / 2, "{kept} of {rows} rows stand: {summary}");
         assert_eq!(summary["models"][0]["reused"], false);
-        let again = nights.shop.forebay(&["run", "spec.yaml", "--json", "--signal-nothing-new"]).expect(99).summary();
+        let again = nights
+            .shop
+            .forebay(&["run", "spec.yaml", "--json", "--signal-nothing-new"])
+            .expect(99)
+            .summary();
         assert_eq!(again["models"][0]["id"], summary["models"][0]["id"]);
     }
 }
@@ -135,7 +189,11 @@ fn a_feed_gives_the_rows_of_the_step() {
         let mut found = Vec::new();
         for nights in [&whole, &late] {
             run(&nights.shop, &[]);
-            let part = if split.is_empty() { "" } else { ", split: train" };
+            let part = if split.is_empty() {
+                ""
+            } else {
+                ", split: train"
+            };
             let spec = std::fs::read_to_string(nights.shop.path("spec.yaml")).unwrap();
             let own = format!("feed: {{ from: features, order: sequential, missing: 0{part} }}\n");
             nights.shop.write("fed.yaml", &format!("{spec}{own}"));

@@ -35,12 +35,25 @@ sinks:
   sums: { from: totals, parquet: { path: sums } }
 "#;
     shop.write("spec.yaml", spec);
-    let summary = shop.forebay(&["run", "spec.yaml", "--json"]).expect(0).summary();
+    let summary = shop
+        .forebay(&["run", "spec.yaml", "--json"])
+        .expect(0)
+        .summary();
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for column in summary["outputs"].as_array().unwrap().iter().flat_map(|o| o["columns"].as_array().unwrap()) {
+    for column in summary["outputs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|o| o["columns"].as_array().unwrap())
+    {
         let from = column["from"].as_array().unwrap().iter();
-        let from =
-            from.map(|from| format!("{}.{}", from["source"].as_str().unwrap(), from["column"].as_str().unwrap()));
+        let from = from.map(|from| {
+            format!(
+                "{}.{}",
+                from["source"].as_str().unwrap(),
+                from["column"].as_str().unwrap()
+            )
+        });
         found.insert(column["name"].as_str().unwrap().to_owned(), from.collect());
         assert!(column["type"].is_string());
     }
@@ -50,7 +63,10 @@ sinks:
         ("cost", vec!["demand.category", "demand.price"]),
         ("one", vec![]),
         ("revenue_mean_7d", vec!["demand.price", "demand.qty"]),
-        ("its_label", vec!["demand.category", "names.category", "names.label"]),
+        (
+            "its_label",
+            vec!["demand.category", "names.category", "names.label"],
+        ),
         ("store_id", vec!["demand.store_id"]),
     ];
     for (name, from) in expect {

@@ -26,7 +26,9 @@ fn folder() -> PathBuf {
 
 fn parse_cases(text: &str) -> Vec<MistakeCase> {
     let cases = text.split("=== ").skip(1).map(|block| {
-        let (head, answer) = block.split_once("\nexit ").unwrap_or((block.trim_end(), ""));
+        let (head, answer) = block
+            .split_once("\nexit ")
+            .unwrap_or((block.trim_end(), ""));
         let mut lines = head.lines();
         let name = lines.next().unwrap().to_owned();
         let (mut edits, mut args): (Vec<(String, String)>, _) = (Vec::new(), String::new());
@@ -44,7 +46,13 @@ fn parse_cases(text: &str) -> Vec<MistakeCase> {
                 _ => panic!("`{line}` in case `{name}`"),
             }
         }
-        MistakeCase { name, edits, args, text: format!("=== {head}\n"), answer: format!("exit {answer}") }
+        MistakeCase {
+            name,
+            edits,
+            args,
+            text: format!("=== {head}\n"),
+            answer: format!("exit {answer}"),
+        }
     });
     cases.collect()
 }
@@ -53,14 +61,26 @@ fn answer(case: &MistakeCase) -> String {
     let shop = TestDirectory::new();
     for entry in std::fs::read_dir(folder().join("data")).unwrap() {
         let path = entry.unwrap().path();
-        std::fs::copy(&path, shop.path(path.file_name().unwrap().to_str().unwrap())).unwrap();
+        std::fs::copy(
+            &path,
+            shop.path(path.file_name().unwrap().to_str().unwrap()),
+        )
+        .unwrap();
     }
     shop.write("empty.yaml", "");
     shop.write("nothing.csv", "");
-    let mut spec = format!("\n{}", std::fs::read_to_string(shop.path("spec.yaml")).unwrap());
+    let mut spec = format!(
+        "\n{}",
+        std::fs::read_to_string(shop.path("spec.yaml")).unwrap()
+    );
     for (old, new) in &case.edits {
         let old = format!("\n{old}\n");
-        assert_eq!(spec.matches(&old).count(), 1, "case `{}` changes lines that are not there: {old}", case.name);
+        assert_eq!(
+            spec.matches(&old).count(),
+            1,
+            "case `{}` changes lines that are not there: {old}",
+            case.name
+        );
         spec = spec.replace(&old, &format!("\n{new}"));
     }
     shop.write("spec.yaml", &spec[1..]);
@@ -73,7 +93,9 @@ fn answer(case: &MistakeCase) -> String {
         }
     }
     let directory = shop.at("");
-    let text = text.replace(&directory, "[DIR]/").replace(directory.trim_end_matches('/'), "[DIR]");
+    let text = text
+        .replace(&directory, "[DIR]/")
+        .replace(directory.trim_end_matches('/'), "[DIR]");
     without_times(&text) + "\n"
 }
 
@@ -81,7 +103,9 @@ fn answer(case: &MistakeCase) -> String {
 fn without_times(text: &str) -> String {
     let mut parts = text.split("\"time\":\"");
     let first = parts.next().unwrap().to_owned();
-    parts.fold(first, |text, part| text + "\"time\":\"..." + part.trim_start_matches(|letter| letter != '"'))
+    parts.fold(first, |text, part| {
+        text + "\"time\":\"..." + part.trim_start_matches(|letter| letter != '"')
+    })
 }
 
 fn check_file(name: &str) {
@@ -90,15 +114,31 @@ fn check_file(name: &str) {
     assert!(!cases.is_empty());
     let answers: Vec<String> = cases.iter().map(answer).collect();
     if std::env::var_os("FOREBAY_BLESS").is_some() {
-        let texts = cases.iter().zip(&answers).map(|(case, answer)| format!("{}{answer}", case.text));
+        let texts = cases
+            .iter()
+            .zip(&answers)
+            .map(|(case, answer)| format!("{}{answer}", case.text));
         std::fs::write(&path, texts.collect::<String>()).unwrap();
         return;
     }
-    let wrong = cases.iter().zip(&answers).filter(|(case, answer)| case.answer.trim_end() != answer.trim_end());
+    let wrong = cases
+        .iter()
+        .zip(&answers)
+        .filter(|(case, answer)| case.answer.trim_end() != answer.trim_end());
     let wrong: Vec<String> = wrong
-        .map(|(case, answer)| format!("=== {}\nexpected:\n{}\nfound:\n{answer}", case.name, case.answer.trim_end()))
+        .map(|(case, answer)| {
+            format!(
+                "=== {}\nexpected:\n{}\nfound:\n{answer}",
+                case.name,
+                case.answer.trim_end()
+            )
+        })
         .collect();
-    assert!(wrong.is_empty(), "{}\nrun the tests with FOREBAY_BLESS=1 to accept this", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{}\nrun the tests with FOREBAY_BLESS=1 to accept this",
+        wrong.join("\n")
+    );
 }
 
 #[test]

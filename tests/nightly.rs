@@ -52,7 +52,9 @@ pub struct NightlyFixture {
 
 impl NightlyFixture {
     pub fn new(unbounded: bool) -> NightlyFixture {
-        NightlyFixture::with_spec(&SPEC.replace("UNBOUNDED", if unbounded { EXPANDING } else { "" }))
+        NightlyFixture::with_spec(
+            &SPEC.replace("UNBOUNDED", if unbounded { EXPANDING } else { "" }),
+        )
     }
 
     pub fn with_spec(spec: &str) -> NightlyFixture {
@@ -61,7 +63,11 @@ impl NightlyFixture {
         let days = shop.days("all");
         std::fs::create_dir_all(shop.path("history")).unwrap();
         let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
-        NightlyFixture { shop, days, long_ago }
+        NightlyFixture {
+            shop,
+            days,
+            long_ago,
+        }
     }
 
     pub fn show(&self, day: usize) {
@@ -83,28 +89,52 @@ impl NightlyFixture {
     fn run_night_with_output(&self, threads: usize) -> (u64, ProgramOutput) {
         let run = |out: &str, threads: usize| {
             let (out, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
-            let args = ["run", "spec.yaml", "--json", &format!("--threads={threads}"), &out, &state];
+            let args = [
+                "run",
+                "spec.yaml",
+                "--json",
+                &format!("--threads={threads}"),
+                &out,
+                &state,
+            ];
             self.shop.forebay(&args).expect(0)
         };
         let call = run("out", threads);
         let summary = call.summary();
-        let full = format!("full-{}-{threads}", std::fs::read_dir(self.shop.path("")).unwrap().count());
+        let full = format!(
+            "full-{}-{threads}",
+            std::fs::read_dir(self.shop.path("")).unwrap().count()
+        );
         assert_eq!(run(&full, 1).summary()["artifact"], summary["artifact"]);
         let rows = self.shop.rows(&full);
-        assert!(rows.num_rows() > 0 && self.shop.rows("out") == rows, "a full run gives other rows");
+        assert!(
+            rows.num_rows() > 0 && self.shop.rows("out") == rows,
+            "a full run gives other rows"
+        );
         assert!(self.shop.visible("out") == rows);
         let read = |pass: &Value| match pass["reused"].as_bool().unwrap() {
             true => 0,
             false => pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap(),
         };
-        (summary["passes"].as_array().unwrap().iter().map(read).max().unwrap(), call)
+        (
+            summary["passes"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(read)
+                .max()
+                .unwrap(),
+            call,
+        )
     }
 
     /// Writes a day anew, with a row less: another day's rows under its name would be another time.
     pub fn restate(&self, day: usize) {
         let day = self.shop.path("history").join(&self.days[day]);
         let rows = crate::support::read_files(std::slice::from_ref(&day));
-        let mut writer = ArrowWriter::try_new(std::fs::File::create(&day).unwrap(), rows.schema(), None).unwrap();
+        let mut writer =
+            ArrowWriter::try_new(std::fs::File::create(&day).unwrap(), rows.schema(), None)
+                .unwrap();
         writer.write(&rows.slice(0, rows.num_rows() - 1)).unwrap();
         writer.close().unwrap();
     }
@@ -117,12 +147,22 @@ impl NightlyFixture {
     /// Runs while the files of some days are unreadable: they have their old stamps, and damaged contents.
     fn run_without_days(&self, days: Range<usize>, threads: &str) -> ProgramOutput {
         let file = |day: usize| self.shop.path("history").join(&self.days[day]);
-        let whole: Vec<Vec<u8>> = days.clone().map(|day| std::fs::read(file(day)).unwrap()).collect();
+        let whole: Vec<Vec<u8>> = days
+            .clone()
+            .map(|day| std::fs::read(file(day)).unwrap())
+            .collect();
         for day in days.clone() {
             self.damage(day);
             self.age(day);
         }
-        let call = self.shop.forebay(&["run", "spec.yaml", "--json", "--param=out=out", "--state=state-out", threads]);
+        let call = self.shop.forebay(&[
+            "run",
+            "spec.yaml",
+            "--json",
+            "--param=out=out",
+            "--state=state-out",
+            threads,
+        ]);
         for (day, whole) in days.zip(whole) {
             std::fs::write(file(day), whole).unwrap();
             self.age(day);
@@ -133,16 +173,25 @@ impl NightlyFixture {
     /// Lets a day look as if it had been written long ago.
     fn age(&self, day: usize) {
         let file = self.shop.path("history").join(&self.days[day]);
-        std::fs::File::options().write(true).open(file).unwrap().set_modified(self.long_ago).unwrap();
+        std::fs::File::options()
+            .write(true)
+            .open(file)
+            .unwrap()
+            .set_modified(self.long_ago)
+            .unwrap();
     }
 
     /// Stored bytes of a day that is shown.
     fn bytes(&self, day: usize) -> u64 {
-        std::fs::metadata(self.shop.path("history").join(&self.days[day])).unwrap().len()
+        std::fs::metadata(self.shop.path("history").join(&self.days[day]))
+            .unwrap()
+            .len()
     }
 
     pub fn rows(&self, days: impl IntoIterator<Item = usize>) -> u64 {
-        days.into_iter().map(|day| rows_of(&self.shop.path("all").join(&self.days[day]))).sum()
+        days.into_iter()
+            .map(|day| rows_of(&self.shop.path("all").join(&self.days[day])))
+            .sum()
     }
 }
 
@@ -157,7 +206,11 @@ pub fn damage(file: &Path) {
 
 fn rows_of(file: &Path) -> u64 {
     let file = std::fs::File::open(file).unwrap();
-    SerializedFileReader::new(file).unwrap().metadata().file_metadata().num_rows() as u64
+    SerializedFileReader::new(file)
+        .unwrap()
+        .metadata()
+        .file_metadata()
+        .num_rows() as u64
 }
 
 #[test]
@@ -223,20 +276,42 @@ fn aggregates_cost_the_new_days() {
     // The rows of the history that each of the aggregates reads: outputs read the groups.
     let run = |out: &str, threads: usize, run_bytes: &str| {
         let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
-        let args = ["run", "spec.yaml", "--json", &format!("--threads={threads}"), &param, &state];
-        let call = nights.shop.command(&args).env("FOREBAY_RANGE_BYTES", run_bytes).watched();
+        let args = [
+            "run",
+            "spec.yaml",
+            "--json",
+            &format!("--threads={threads}"),
+            &param,
+            &state,
+        ];
+        let call = nights
+            .shop
+            .command(&args)
+            .env("FOREBAY_RANGE_BYTES", run_bytes)
+            .watched();
         ProgramOutput::from(call).expect(0).summary()
     };
     let read = |threads: usize| {
         let summary = run("out", threads, "3000");
-        let full = format!("full-{}", std::fs::read_dir(nights.shop.path("")).unwrap().count());
+        let full = format!(
+            "full-{}",
+            std::fs::read_dir(nights.shop.path("")).unwrap().count()
+        );
         run(&full, 2, "1000000");
         for name in ["", "-weeks"] {
             let [own, other] = ["out", &full].map(|out| nights.shop.rows(&format!("{out}{name}")));
-            assert!(own.num_rows() > 0 && own == other, "a run that knows nothing gives other rows");
+            assert!(
+                own.num_rows() > 0 && own == other,
+                "a run that knows nothing gives other rows"
+            );
         }
-        let gathers = summary["passes"].as_array().unwrap().iter().filter(|pass| pass["work"] == "gather");
-        let rows = |pass: &Value| pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap();
+        let gathers = summary["passes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|pass| pass["work"] == "gather");
+        let rows =
+            |pass: &Value| pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap();
         gathers.map(rows).collect::<Vec<_>>()
     };
     (0..30).for_each(|day| nights.show(day));
@@ -248,14 +323,27 @@ fn aggregates_cost_the_new_days() {
     assert_eq!(read(2), [0, 0], "nothing new");
     nights.restate(3);
     let rows = read(2);
-    assert!(rows.iter().all(|rows| *rows < nights.rows(0..33)), "a restated day costs {rows:?} rows");
+    assert!(
+        rows.iter().all(|rows| *rows < nights.rows(0..33)),
+        "a restated day costs {rows:?} rows"
+    );
     nights.hide(0);
     read(2);
     // Garbage collection keeps the states of the last run.
-    nights.shop.forebay(&["cache", "gc", "--older-than", "0s", "--state=state-out"]).expect(0);
-    nights.shop.forebay(&["cache", "verify", "--state=state-out"]).expect(0);
+    nights
+        .shop
+        .forebay(&["cache", "gc", "--older-than", "0s", "--state=state-out"])
+        .expect(0);
+    nights
+        .shop
+        .forebay(&["cache", "verify", "--state=state-out"])
+        .expect(0);
     nights.show(33);
-    assert_eq!(read(2), [nights.rows([33]); 2], "one more day after garbage collection");
+    assert_eq!(
+        read(2),
+        [nights.rows([33]); 2],
+        "one more day after garbage collection"
+    );
 }
 
 /// Few groups at first, later one for each row.
@@ -283,24 +371,47 @@ fn groups_that_are_nearly_as_many_as_rows_are_not_kept() {
     let nights = NightlyFixture::with_spec(MANY_GROUPS);
     let run = |out: &str, threads: usize, run_bytes: &str| {
         let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
-        let args = ["run", "spec.yaml", "--json", &format!("--threads={threads}"), &param, &state];
-        let call = nights.shop.command(&args).env("FOREBAY_RANGE_BYTES", run_bytes).watched();
+        let args = [
+            "run",
+            "spec.yaml",
+            "--json",
+            &format!("--threads={threads}"),
+            &param,
+            &state,
+        ];
+        let call = nights
+            .shop
+            .command(&args)
+            .env("FOREBAY_RANGE_BYTES", run_bytes)
+            .watched();
         let summary = ProgramOutput::from(call).expect(0).summary();
-        let gather = summary["passes"].as_array().unwrap().iter().find(|pass| pass["work"] == "gather");
+        let gather = summary["passes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|pass| pass["work"] == "gather");
         let rows = |name: &str| gather.unwrap()[name].as_u64().unwrap();
         rows("rows_in") - rows("rows_kept")
     };
     (0..30).for_each(|day| nights.show(day));
-    for (shown, (threads, run_bytes)) in (30..).zip([(1, "3000"), (2, "6000"), (7, "3000"), (2, "3000")]) {
+    for (shown, (threads, run_bytes)) in
+        (30..).zip([(1, "3000"), (2, "6000"), (7, "3000"), (2, "3000")])
+    {
         let read = run("out", threads, run_bytes);
         let full = format!("full-{shown}");
         run(&full, 2, "1000000");
         let [own, other] = ["out", &full].map(|out| nights.shop.rows(out));
-        assert!(own.num_rows() > 100 && own == other, "a run that knows nothing gives other rows");
+        assert!(
+            own.num_rows() > 100 && own == other,
+            "a run that knows nothing gives other rows"
+        );
         if shown > 30 {
             let all = nights.rows(0..shown);
             let newest = nights.rows([shown - 1]);
-            assert!(newest < read && read < all, "{read} of {all} rows were read, {newest} are new");
+            assert!(
+                newest < read && read < all,
+                "{read} of {all} rows were read, {newest} are new"
+            );
         }
         nights.show(shown);
     }
@@ -308,8 +419,14 @@ fn groups_that_are_nearly_as_many_as_rows_are_not_kept() {
     run("out", 2, "3000");
     run("restated", 1, "1000000");
     assert_eq!(nights.shop.rows("out"), nights.shop.rows("restated"));
-    nights.shop.forebay(&["cache", "gc", "--older-than", "0s", "--state=state-out"]).expect(0);
-    nights.shop.forebay(&["cache", "verify", "--state=state-out"]).expect(0);
+    nights
+        .shop
+        .forebay(&["cache", "gc", "--older-than", "0s", "--state=state-out"])
+        .expect(0);
+    nights
+        .shop
+        .forebay(&["cache", "verify", "--state=state-out"])
+        .expect(0);
 }
 
 /// Statistics and aggregates of the rows of one source.
@@ -349,44 +466,80 @@ fn statistics_and_aggregates_share_a_read() {
     let run = |out: &str, more: &[&str]| {
         let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
         let args = [&["run", "spec.yaml", "--json", &param, &state], more].concat();
-        let call = nights.shop.command(&args).env("FOREBAY_RANGE_BYTES", "3000").watched();
+        let call = nights
+            .shop
+            .command(&args)
+            .env("FOREBAY_RANGE_BYTES", "3000")
+            .watched();
         ProgramOutput::from(call).expect(0).summary()
     };
     // The rows that the learn pass reads, and those that the gathers read.
     let read = |threads: &str| {
         let summary = run("out", &[threads]);
         let rows = |work: &str| {
-            let passes = summary["passes"].as_array().unwrap().iter().filter(|pass| pass["work"] == work);
-            let rows = |pass: &Value| pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap();
+            let passes = summary["passes"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|pass| pass["work"] == work);
+            let rows = |pass: &Value| {
+                pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap()
+            };
             passes.map(rows).collect::<Vec<_>>()
         };
         // Workers read the rows for each pass.
-        let other = format!("full-{}", std::fs::read_dir(nights.shop.path("")).unwrap().count());
+        let other = format!(
+            "full-{}",
+            std::fs::read_dir(nights.shop.path("")).unwrap().count()
+        );
         run(&other, &["--local-workers=1"]);
         for name in ["", "-items", "-stores"] {
             let [own, other] = ["out", &other].map(|out| nights.shop.rows(&format!("{out}{name}")));
-            assert!(own.num_rows() > 0 && own == other, "{threads}: other rows of out{name}");
+            assert!(
+                own.num_rows() > 0 && own == other,
+                "{threads}: other rows of out{name}"
+            );
         }
         (rows("learn"), rows("gather"))
     };
     (0..30).for_each(|day| nights.show(day));
-    let explained = nights.shop.forebay(&["explain", "spec.yaml", "--json", "--state=state-out"]).expect(0);
+    let explained = nights
+        .shop
+        .forebay(&["explain", "spec.yaml", "--json", "--state=state-out"])
+        .expect(0);
     let explained: Value = serde_json::from_str(&explained.stdout).unwrap();
     let passes = explained["passes"].as_array().unwrap();
     let why = |work: &str| {
         let passes = passes.iter().filter(|pass| pass["work"] == work);
-        passes.map(|pass| pass["why"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        passes
+            .map(|pass| pass["why"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(passes[0]["work"], "learn");
-    assert!(why("gather").iter().all(|why| why.ends_with("is made of groups that pass 1 learns in its read")));
+    assert!(
+        why("gather")
+            .iter()
+            .all(|why| why.ends_with("is made of groups that pass 1 learns in its read"))
+    );
     assert_eq!(read("--threads=2"), (vec![nights.rows(0..30)], vec![0, 0]));
-    for (threads, last) in [("--threads=1", 30), ("--threads=2", 31), ("--threads=7", 32)] {
+    for (threads, last) in [
+        ("--threads=1", 30),
+        ("--threads=2", 31),
+        ("--threads=7", 32),
+    ] {
         nights.show(last);
-        assert_eq!(read(threads), (vec![nights.rows([last])], vec![0, 0]), "one more day");
+        assert_eq!(
+            read(threads),
+            (vec![nights.rows([last])], vec![0, 0]),
+            "one more day"
+        );
     }
     nights.restate(3);
     let (learned, gathered) = read("--threads=2");
-    assert!(learned[0] < nights.rows(0..33) && gathered == [0, 0], "{learned:?} {gathered:?}");
+    assert!(
+        learned[0] < nights.rows(0..33) && gathered == [0, 0],
+        "{learned:?} {gathered:?}"
+    );
 }
 
 #[test]
@@ -396,15 +549,28 @@ fn workers_learn_groups_like_one_process() {
     let run = |out: &str, more: &[&str]| {
         let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
         let args = [&["run", "spec.yaml", "--json", &param, &state], more].concat();
-        let call = nights.shop.command(&args).env("FOREBAY_RANGE_BYTES", "3000").watched();
+        let call = nights
+            .shop
+            .command(&args)
+            .env("FOREBAY_RANGE_BYTES", "3000")
+            .watched();
         ProgramOutput::from(call).expect(0).summary()
     };
     let alone = run("alone", &[]);
     for workers in ["1", "3"] {
         let out = format!("with-{workers}");
-        assert_eq!(run(&out, &["--local-workers", workers])["artifact"], alone["artifact"]);
-        for (own, other) in [(out.clone(), "alone"), (format!("{out}-weeks"), "alone-weeks")] {
-            assert!(nights.shop.rows(&own) == nights.shop.rows(other), "{workers} workers give other rows");
+        assert_eq!(
+            run(&out, &["--local-workers", workers])["artifact"],
+            alone["artifact"]
+        );
+        for (own, other) in [
+            (out.clone(), "alone"),
+            (format!("{out}-weeks"), "alone-weeks"),
+        ] {
+            assert!(
+                nights.shop.rows(&own) == nights.shop.rows(other),
+                "{workers} workers give other rows"
+            );
         }
     }
 }
@@ -416,7 +582,10 @@ fn a_removed_day_costs_the_rows_in_its_reach() {
     nights.run_night(2);
     nights.hide(0);
     let rows = nights.run_night(2);
-    assert!(rows >= nights.rows(1..8) && rows < nights.rows(1..40), "{rows} rows");
+    assert!(
+        rows >= nights.rows(1..8) && rows < nights.rows(1..40),
+        "{rows} rows"
+    );
 }
 
 #[test]
@@ -440,10 +609,22 @@ fn a_day_that_cannot_be_read_ahead_is_named_in_its_turn() {
     for damaged in [15, 24] {
         nights.damage(damaged);
         for threads in ["--threads=1", "--threads=2", "--threads=5"] {
-            let call =
-                nights.shop.forebay(&["run", "spec.yaml", "--json", threads, "--param=out=out", "--state=state-out"]);
+            let call = nights.shop.forebay(&[
+                "run",
+                "spec.yaml",
+                "--json",
+                threads,
+                "--param=out=out",
+                "--state=state-out",
+            ]);
             let fault = &call.expect(65).summary()["fault"];
-            assert!(fault["file"].as_str().unwrap().contains(&nights.days[damaged]), "{fault}");
+            assert!(
+                fault["file"]
+                    .as_str()
+                    .unwrap()
+                    .contains(&nights.days[damaged]),
+                "{fault}"
+            );
             assert!(nights.shop.visible("out") == before);
         }
         nights.show(damaged);
@@ -460,12 +641,26 @@ fn an_output_that_was_moved_is_known() {
     std::fs::rename(nights.shop.path("out"), nights.shop.path("moved")).unwrap();
     std::fs::rename(nights.shop.root("out"), nights.shop.root("moved")).unwrap();
     nights.show(30);
-    let args = ["run", "spec.yaml", "--json", "--param=out=moved", "--state=state-out"];
+    let args = [
+        "run",
+        "spec.yaml",
+        "--json",
+        "--param=out=moved",
+        "--state=state-out",
+    ];
     let summary = nights.shop.forebay(&args).expect(0).summary();
-    let write = summary["passes"].as_array().unwrap().iter().find(|pass| pass["work"] == "write").unwrap();
+    let write = summary["passes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|pass| pass["work"] == "write")
+        .unwrap();
     let count = |name: &str| write[name].as_u64().unwrap();
     assert_eq!(count("rows_in") - count("rows_kept"), nights.rows([30]));
-    assert_eq!(nights.shop.rows("moved").num_rows() as u64, nights.rows(0..31));
+    assert_eq!(
+        nights.shop.rows("moved").num_rows() as u64,
+        nights.rows(0..31)
+    );
 }
 
 /// Checks that the directory which readers see holds the files of the shards, numbered in row order, and nothing else.
@@ -474,21 +669,39 @@ fn assert_links(shop: &TestDirectory, out: &str) {
     use std::os::unix::fs::MetadataExt;
     let number = |path: &Path| std::fs::metadata(path).unwrap().ino();
     let root = shop.root(out);
-    let manifest: Value = serde_json::from_slice(&std::fs::read(root.join("_manifest.json")).unwrap()).unwrap();
+    let manifest: Value =
+        serde_json::from_slice(&std::fs::read(root.join("_manifest.json")).unwrap()).unwrap();
     let mut expected = BTreeMap::new();
     let mut counters: BTreeMap<String, usize> = BTreeMap::new();
-    for file in manifest["shards"].as_array().unwrap().iter().flat_map(|shard| shard["files"].as_array().unwrap()) {
+    for file in manifest["shards"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|shard| shard["files"].as_array().unwrap())
+    {
         let path = file["path"].as_str().unwrap();
         let inside = path.splitn(3, '/').nth(2).unwrap();
-        let partition = inside.rsplit_once('/').map_or(String::new(), |(partition, _)| format!("{partition}/"));
+        let partition = inside
+            .rsplit_once('/')
+            .map_or(String::new(), |(partition, _)| format!("{partition}/"));
         let counter = counters.entry(partition.clone()).or_default();
         let digest = &file["digest"].as_str().unwrap()[..12];
-        expected.insert(format!("{partition}part-{counter:05}-{digest}.parquet"), number(&root.join(path)));
+        expected.insert(
+            format!("{partition}part-{counter:05}-{digest}.parquet"),
+            number(&root.join(path)),
+        );
         *counter += 1;
     }
     let visible = shop.path(out);
-    let links = crate::support::content(&visible).into_iter().map(|(name, _)| name);
-    assert_eq!(links.map(|name| (name.clone(), number(&visible.join(name)))).collect::<BTreeMap<_, _>>(), expected);
+    let links = crate::support::content(&visible)
+        .into_iter()
+        .map(|(name, _)| name);
+    assert_eq!(
+        links
+            .map(|name| (name.clone(), number(&visible.join(name))))
+            .collect::<BTreeMap<_, _>>(),
+        expected
+    );
 }
 
 /// The rows of each folder.
@@ -497,10 +710,16 @@ fn by_folder(dir: &Path) -> BTreeMap<String, RecordBatch> {
     let mut files: BTreeMap<String, Vec<std::path::PathBuf>> = BTreeMap::new();
     for (name, _) in crate::support::content(dir) {
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
-        files.entry(folder.to_owned()).or_default().push(dir.join(&name));
+        files
+            .entry(folder.to_owned())
+            .or_default()
+            .push(dir.join(&name));
     }
     files.values_mut().for_each(|files| files.sort());
-    files.into_iter().map(|(folder, files)| (folder, crate::support::read_files(&files))).collect()
+    files
+        .into_iter()
+        .map(|(folder, files)| (folder, crate::support::read_files(&files)))
+        .collect()
 }
 
 #[cfg(unix)]
@@ -508,10 +727,17 @@ fn by_folder(dir: &Path) -> BTreeMap<String, RecordBatch> {
 fn the_visible_directory_has_the_files_of_its_shards() {
     for partitions in ["", ", partition_by: [department]"] {
         let sink = format!("path: \"${{out}}\"{partitions}");
-        let nights = NightlyFixture::with_spec(&SPEC.replace("UNBOUNDED", "").replace("path: \"${out}\"", &sink));
+        let nights = NightlyFixture::with_spec(
+            &SPEC
+                .replace("UNBOUNDED", "")
+                .replace("path: \"${out}\"", &sink),
+        );
         let run = |out: &str| {
             let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
-            nights.shop.forebay(&["run", "spec.yaml", "--threads=2", &param, &state]).expect(0);
+            nights
+                .shop
+                .forebay(&["run", "spec.yaml", "--threads=2", &param, &state])
+                .expect(0);
             nights.shop.path(out)
         };
         (0..30).for_each(|day| nights.show(day));
@@ -583,14 +809,25 @@ fn a_fused_night_reads_its_rows_once() {
         nights.show(last);
         let (rows, call) = nights.run_night_with_output(1 + turn);
         assert_eq!(rows, nights.rows([last]), "one more day");
-        let lines = call.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let read = lines.filter(|line| line["event"] == "pass_reads").map(|line| line["bytes"].as_u64().unwrap());
+        let lines = call
+            .stdout
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let read = lines
+            .filter(|line| line["event"] == "pass_reads")
+            .map(|line| line["bytes"].as_u64().unwrap());
         let (read, day) = (read.sum::<u64>(), nights.bytes(last));
-        assert!(if turn == 0 { read <= day } else { read > day }, "{more}: {read} bytes of {day}");
+        assert!(
+            if turn == 0 { read <= day } else { read > day },
+            "{more}: {read} bytes of {day}"
+        );
         if turn == 0 {
             nights.restate(20);
             let rows = nights.run_night(2);
-            assert!(rows >= nights.rows(21..24) && rows < nights.rows(0..last), "{rows} rows");
+            assert!(
+                rows >= nights.rows(21..24) && rows < nights.rows(0..last),
+                "{rows} rows"
+            );
         }
     }
 }
@@ -628,11 +865,26 @@ fn a_restated_day_is_written_again_in_a_bucket() {
     (0..30).for_each(|day| nights.show(day));
     std::fs::create_dir_all(nights.shop.path("buckets/lake")).unwrap();
     let server = S3Server::start(&nights.shop.path("buckets"));
-    let run = || server.forebay(&nights.shop, &["run", "spec.yaml", "--json", "--param=out=s3://lake/out"]).expect(0);
+    let run = || {
+        server
+            .forebay(
+                &nights.shop,
+                &["run", "spec.yaml", "--json", "--param=out=s3://lake/out"],
+            )
+            .expect(0)
+    };
     run();
     nights.restate(15);
     run();
-    nights.shop.forebay(&["run", "spec.yaml", "--param=out=whole", "--state=state-whole"]).expect(0);
+    nights
+        .shop
+        .forebay(&[
+            "run",
+            "spec.yaml",
+            "--param=out=whole",
+            "--state=state-whole",
+        ])
+        .expect(0);
     assert!(nights.shop.visible("buckets/lake/out") == nights.shop.rows("whole"));
 }
 
@@ -641,31 +893,62 @@ fn files_after_a_change_are_those_of_a_full_run() {
     let split = "split: { train: \"date < DATE '2016-06-01'\" }";
     // Which rows there are is decided by rows that lie three days back.
     let filter = "      - filter: \"qty_mean_3d > 1\"";
-    for (turn, (split, filter)) in [("", ""), (split, ""), ("", filter)].into_iter().enumerate() {
-        let nights = NightlyFixture::with_spec(&REACHES.replace("SPLIT", split).replace("FILTER", filter));
+    for (turn, (split, filter)) in [("", ""), (split, ""), ("", filter)]
+        .into_iter()
+        .enumerate()
+    {
+        let nights =
+            NightlyFixture::with_spec(&REACHES.replace("SPLIT", split).replace("FILTER", filter));
         (0..36).for_each(|day| nights.show(day));
         nights.run_night(2);
         let shards = |out: &str| -> BTreeMap<String, Value> {
             let manifest = std::fs::read(nights.shop.root(out).join("_manifest.json")).unwrap();
             let manifest: Value = serde_json::from_slice(&manifest).unwrap();
             let shards = manifest["shards"].as_array().unwrap().iter();
-            shards.map(|shard| (shard["id"].as_str().unwrap().to_owned(), shard["files"].clone())).collect()
+            shards
+                .map(|shard| {
+                    (
+                        shard["id"].as_str().unwrap().to_owned(),
+                        shard["files"].clone(),
+                    )
+                })
+                .collect()
         };
         let changes: [(&str, &dyn Fn()); 4] = [
             ("restate", &|| nights.restate(20)),
             ("drop", &|| nights.hide(0)),
-            ("drop in the middle, and one at its end", &|| [12, 35].iter().for_each(|day| nights.hide(*day))),
+            ("drop in the middle, and one at its end", &|| {
+                [12, 35].iter().for_each(|day| nights.hide(*day))
+            }),
             ("a day that was not there", &|| nights.show(12)),
         ];
         for (what, change) in changes {
             let before = shards("out");
             change();
             nights.run_night(1 + turn);
-            nights.shop.forebay(&["run", "spec.yaml", "--param=out=whole", "--state=state-whole"]).expect(0);
+            nights
+                .shop
+                .forebay(&[
+                    "run",
+                    "spec.yaml",
+                    "--param=out=whole",
+                    "--state=state-whole",
+                ])
+                .expect(0);
             let (after, whole) = (shards("out"), shards("whole"));
-            let new: Vec<&String> = after.keys().filter(|id| !before.contains_key(*id)).collect();
-            assert!(new.iter().any(|id| whole.get(*id) == after.get(*id)), "{what}");
-            assert!(new.iter().all(|id| whole.get(*id).is_none_or(|files| files == &after[*id])), "{what}");
+            let new: Vec<&String> = after
+                .keys()
+                .filter(|id| !before.contains_key(*id))
+                .collect();
+            assert!(
+                new.iter().any(|id| whole.get(*id) == after.get(*id)),
+                "{what}"
+            );
+            assert!(
+                new.iter()
+                    .all(|id| whole.get(*id).is_none_or(|files| files == &after[*id])),
+                "{what}"
+            );
             nights.shop.remove_output("whole");
             std::fs::remove_dir_all(nights.shop.path("state-whole")).unwrap();
         }
@@ -710,7 +993,11 @@ fn days_between_distant_windows_are_skipped() {
     let nights = NightlyFixture::with_spec(&DISTANT_WINDOWS.replace("MORE", ""));
     let without = |days: Range<usize>, threads: &str| {
         nights.run_without_days(days, threads).expect(0);
-        assert_eq!(nights.run_night(2), 0, "the same as of all days, and nothing new");
+        assert_eq!(
+            nights.run_night(2),
+            0,
+            "the same as of all days, and nothing new"
+        );
     };
     for day in 0..36 {
         nights.show(day);
@@ -721,7 +1008,11 @@ fn days_between_distant_windows_are_skipped() {
     // what their own windows look at.
     nights.restate(8);
     without(17..21, "--threads=2");
-    for (day, threads) in [(36, "--threads=1"), (37, "--local-workers=2"), (38, "--threads=2")] {
+    for (day, threads) in [
+        (36, "--threads=1"),
+        (37, "--local-workers=2"),
+        (38, "--threads=2"),
+    ] {
         nights.show(day);
         without(day - 15..day - 8, threads);
     }
@@ -740,10 +1031,16 @@ fn distant_days_are_added_removed_and_changed() {
         let changes: [(&str, &dyn Fn()); 6] = [
             ("restate", &|| nights.restate(8)),
             ("drop", &|| nights.hide(0)),
-            ("drop in the middle, and two at its end", &|| [12, 34, 35].iter().for_each(|day| nights.hide(*day))),
+            ("drop in the middle, and two at its end", &|| {
+                [12, 34, 35].iter().for_each(|day| nights.hide(*day))
+            }),
             ("a day that was not there", &|| nights.show(12)),
-            ("the end again, and more", &|| (34..37).for_each(|day| nights.show(day))),
-            ("two changes", &|| [10, 30].iter().for_each(|day| nights.restate(*day))),
+            ("the end again, and more", &|| {
+                (34..37).for_each(|day| nights.show(day))
+            }),
+            ("two changes", &|| {
+                [10, 30].iter().for_each(|day| nights.restate(*day))
+            }),
         ];
         for (what, change) in changes {
             change();
@@ -768,7 +1065,10 @@ fn nothing_new_is_said_by_the_exit_code_when_asked_for() {
     for command in ["run", "fit"] {
         call(command, false, 0);
         let summary = call(command, true, 99);
-        assert_eq!((&summary["nothing_new"], &summary["status"]), (&true.into(), &"done".into()));
+        assert_eq!(
+            (&summary["nothing_new"], &summary["status"]),
+            (&true.into(), &"done".into())
+        );
         assert_eq!(summary["artifact"], first["artifact"]);
     }
     nights.show(10);
@@ -779,14 +1079,26 @@ fn nothing_new_is_said_by_the_exit_code_when_asked_for() {
 fn files_that_stay_what_they_are_are_not_looked_at_again() {
     let nights = NightlyFixture::new(false);
     let file = |day: usize| nights.shop.path("history").join(&nights.days[day]);
-    let run = |code: i32| nights.shop.forebay(&["run", "spec.yaml", "--json", "--signal-nothing-new"]).expect(code);
+    let run = |code: i32| {
+        nights
+            .shop
+            .forebay(&["run", "spec.yaml", "--json", "--signal-nothing-new"])
+            .expect(code)
+    };
     for day in 0..20 {
         nights.show(day);
         nights.age(day);
     }
     run(0);
     // Notes are written where a file had to be looked at, under a new inode.
-    let notes = || std::fs::read_dir(nights.shop.path(".forebay/notes")).unwrap().next().unwrap().unwrap().path();
+    let notes = || {
+        std::fs::read_dir(nights.shop.path(".forebay/notes"))
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path()
+    };
     let noted = || std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(notes()).unwrap());
     let before = noted();
     run(99);
@@ -812,5 +1124,8 @@ fn files_that_stay_what_they_are_are_not_looked_at_again() {
     let notes = notes();
     std::fs::write(&notes, "nonsense").unwrap();
     run(99);
-    assert!(std::fs::metadata(&notes).unwrap().len() > 1000, "they are made anew");
+    assert!(
+        std::fs::metadata(&notes).unwrap().len() > 1000,
+        "they are made anew"
+    );
 }

@@ -55,9 +55,15 @@ impl DeadlineFixture {
         let shop = TestDirectory::new();
         let days = shop.days("all");
         std::fs::create_dir_all(shop.path("history")).unwrap();
-        let morning = DeadlineFixture { shop, days, first: Value::Null };
+        let morning = DeadlineFixture {
+            shop,
+            days,
+            first: Value::Null,
+        };
         (0..DAYS).for_each(|day| morning.show(day));
-        morning.shop.write("spec.yaml", &spec.replace("DEADLINE", deadline));
+        morning
+            .shop
+            .write("spec.yaml", &spec.replace("DEADLINE", deadline));
         let first = morning.run(&[]).expect(0).summary();
         morning.set_run_costs();
         morning.show(DAYS);
@@ -69,14 +75,23 @@ impl DeadlineFixture {
         let path = self.shop.path(".forebay/costs/nightly.json");
         let mut costs: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         for cost in costs["runs"][0].as_array_mut().unwrap() {
-            cost["seconds"] = if cost["pass"].as_str().unwrap().starts_with("learn") { 100.0 } else { 50.0 }.into();
+            cost["seconds"] = if cost["pass"].as_str().unwrap().starts_with("learn") {
+                100.0
+            } else {
+                50.0
+            }
+            .into();
         }
         std::fs::write(path, costs.to_string()).unwrap();
     }
 
     fn show(&self, day: usize) {
         let name = &self.days[day];
-        std::fs::copy(self.shop.path("all").join(name), self.shop.path("history").join(name)).unwrap();
+        std::fs::copy(
+            self.shop.path("all").join(name),
+            self.shop.path("history").join(name),
+        )
+        .unwrap();
     }
 
     fn run(&self, more: &[&str]) -> ProgramOutput {
@@ -90,13 +105,17 @@ impl DeadlineFixture {
     }
 
     fn manifest(&self, out: &str) -> Value {
-        serde_json::from_slice(&std::fs::read(self.shop.root(out).join("_manifest.json")).unwrap()).unwrap()
+        serde_json::from_slice(&std::fs::read(self.shop.root(out).join("_manifest.json")).unwrap())
+            .unwrap()
     }
 
     /// A run over everything that has no deadline gives these rows, and this artifact.
     fn assert_full_run(&self) {
         let summary = self.run(&[]).expect(0).summary();
-        let full = self.run(&["--param=out=full", "--state=full-state"]).expect(0).summary();
+        let full = self
+            .run(&["--param=out=full", "--state=full-state"])
+            .expect(0)
+            .summary();
         assert_eq!(summary["artifact"], full["artifact"]);
         assert_eq!(summary.get("ladder"), None);
         assert!(self.shop.visible("out") == self.shop.visible("full"));
@@ -107,7 +126,14 @@ impl DeadlineFixture {
     /// The rows that the first run's artifact gives for all days.
     fn apply_first_artifact(&self) -> arrow::array::RecordBatch {
         let artifact = self.first["artifact_path"].as_str().unwrap();
-        let args = ["apply", artifact, "--source=history", "--output=applied", "--sink=table", "--state=apply-state"];
+        let args = [
+            "apply",
+            artifact,
+            "--source=history",
+            "--output=applied",
+            "--sink=table",
+            "--state=apply-state",
+        ];
         self.shop.forebay(&args).expect(0);
         self.shop.visible("applied")
     }
@@ -120,23 +146,34 @@ fn events<'c>(call: &'c ProgramOutput, event: &str) -> Vec<Value> {
 }
 
 fn actions(call: &ProgramOutput) -> Vec<String> {
-    events(call, "at_risk").iter().map(|event| event["action"].as_str().unwrap().to_owned()).collect()
+    events(call, "at_risk")
+        .iter()
+        .map(|event| event["action"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 fn rows_read_by_passes(summary: &Value) -> u64 {
     let passes = summary["passes"].as_array().unwrap().iter();
-    passes.map(|pass| pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap()).sum()
+    passes
+        .map(|pass| pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap())
+        .sum()
 }
 
 #[test]
 fn a_deadline_far_away_changes_nothing() {
-    let morning = DeadlineFixture::new("deadline: { ladder: [skip_optional, reuse_states, last_model], by: 300d }");
+    let morning = DeadlineFixture::new(
+        "deadline: { ladder: [skip_optional, reuse_states, last_model], by: 300d }",
+    );
     let call = morning.run(&[]).expect(0);
     assert_eq!(call.summary()["deadline"]["on_time"], true);
     assert!(actions(&call).is_empty());
     // By now there is an earlier run to foretell from.
     let foretold = events(&call, "eta");
-    assert!(!foretold.is_empty() && foretold.iter().all(|event| event["on_time"] == true), "{}", call.stdout);
+    assert!(
+        !foretold.is_empty() && foretold.iter().all(|event| event["on_time"] == true),
+        "{}",
+        call.stdout
+    );
     morning.assert_full_run();
 }
 
@@ -147,24 +184,43 @@ fn optional_steps_and_sinks_are_left_out() {
     let call = morning.run(&[PAST_DEADLINE, "--signal-ladder"]).expect(98);
     assert_eq!(actions(&call), ["skip_optional", "none"]);
     let summary = call.summary();
-    assert_eq!(summary["ladder"]["rungs"], serde_json::json!(["skip_optional"]));
-    assert_eq!(summary["ladder"]["skipped"], serde_json::json!(["extra", "more"]));
+    assert_eq!(
+        summary["ladder"]["rungs"],
+        serde_json::json!(["skip_optional"])
+    );
+    assert_eq!(
+        summary["ladder"]["skipped"],
+        serde_json::json!(["extra", "more"])
+    );
     assert_eq!(summary["deadline"]["on_time"], false);
     assert_eq!(morning.manifest("out")["ladder"], summary["ladder"]);
-    assert!(content(&morning.shop.path("out-more")) == before, "what was left out is as it was");
+    assert!(
+        content(&morning.shop.path("out-more")) == before,
+        "what was left out is as it was"
+    );
     let rows = morning.shop.visible("out");
     morning.assert_full_run();
-    assert!(morning.shop.visible("out") == rows, "what was not left out is what it always is");
+    assert!(
+        morning.shop.visible("out") == rows,
+        "what was not left out is what it always is"
+    );
 }
 
 #[test]
 fn the_last_model_costs_only_what_is_new() {
-    let morning = DeadlineFixture::new("deadline: { ladder: [skip_optional, reuse_states, last_model] }");
+    let morning =
+        DeadlineFixture::new("deadline: { ladder: [skip_optional, reuse_states, last_model] }");
     let summary = morning.run(&[PAST_DEADLINE]).expect(0).summary();
     let ladder = &summary["ladder"];
-    assert_eq!(ladder["rungs"], serde_json::json!(["skip_optional", "reuse_states", "last_model"]));
+    assert_eq!(
+        ladder["rungs"],
+        serde_json::json!(["skip_optional", "reuse_states", "last_model"])
+    );
     assert_eq!(ladder["artifact"], morning.first["artifact"]);
-    assert_eq!(ladder["reused"], serde_json::json!(["features.standardize", "features.vocabulary"]));
+    assert_eq!(
+        ladder["reused"],
+        serde_json::json!(["features.standardize", "features.vocabulary"])
+    );
     assert_eq!(
         (&summary["artifact"], &summary["artifact_path"]),
         (&morning.first["artifact"], &morning.first["artifact_path"])
@@ -181,7 +237,16 @@ fn the_last_model_costs_only_what_is_new() {
 fn what_an_artifact_was_applied_to_is_not_taken_for_a_run() {
     let morning = DeadlineFixture::new("");
     let artifact = morning.first["artifact_path"].as_str().unwrap();
-    morning.shop.forebay(&["apply", artifact, "--source=history", "--output=out", "--sink=table"]).expect(0);
+    morning
+        .shop
+        .forebay(&[
+            "apply",
+            artifact,
+            "--source=history",
+            "--output=out",
+            "--sink=table",
+        ])
+        .expect(0);
     morning.assert_full_run();
 }
 
@@ -205,21 +270,36 @@ steps:
     morning.shop.forebay(&["fit", "prices.yaml"]).expect(0);
     let call = morning.run(&[PAST_DEADLINE]).expect(0);
     let summary = call.summary();
-    assert_eq!(summary["ladder"]["reused"], serde_json::json!(["extra.bucketize", "features.vocabulary"]));
+    assert_eq!(
+        summary["ladder"]["reused"],
+        serde_json::json!(["extra.bucketize", "features.vocabulary"])
+    );
     assert_eq!(summary["ladder"]["artifact"], morning.first["artifact"]);
     assert_ne!(summary["artifact"], morning.first["artifact"]);
-    let lineage = std::path::Path::new(summary["artifact_path"].as_str().unwrap()).join("lineage.json");
-    let lineage: Value = serde_json::from_slice(&std::fs::read(morning.shop.path("").join(lineage)).unwrap()).unwrap();
+    let lineage =
+        std::path::Path::new(summary["artifact_path"].as_str().unwrap()).join("lineage.json");
+    let lineage: Value =
+        serde_json::from_slice(&std::fs::read(morning.shop.path("").join(lineage)).unwrap())
+            .unwrap();
     assert_eq!(lineage["ladder"], summary["ladder"]);
     morning.assert_full_run();
 
     // Where buckets are those of standardised prices, prices cannot be tonight's and buckets another's.
-    let morning =
-        DeadlineFixture::of(&SPEC.replace("bucketize: { columns: [qty]", "bucketize: { columns: [price]"), deadline);
+    let morning = DeadlineFixture::of(
+        &SPEC.replace(
+            "bucketize: { columns: [qty]",
+            "bucketize: { columns: [price]",
+        ),
+        deadline,
+    );
     morning.shop.write("prices.yaml", &prices);
     morning.shop.forebay(&["fit", "prices.yaml"]).expect(0);
     let summary = morning.run(&[PAST_DEADLINE]).expect(0).summary();
-    let all = serde_json::json!(["extra.bucketize", "features.standardize", "features.vocabulary"]);
+    let all = serde_json::json!([
+        "extra.bucketize",
+        "features.standardize",
+        "features.vocabulary"
+    ]);
     assert_eq!(summary["ladder"]["reused"], all);
     assert_eq!(summary["artifact"], morning.first["artifact"]);
 }
@@ -236,7 +316,10 @@ fn findings_are_reused_for_equal_analyzers_only() {
         assert_ne!(later, text);
         morning.shop.write("spec.yaml", &later);
         let summary = morning.run(&[PAST_DEADLINE]).expect(0).summary();
-        let ladder = summary.get("ladder").map(|ladder| ladder["reused"].clone()).unwrap_or_default();
+        let ladder = summary
+            .get("ladder")
+            .map(|ladder| ladder["reused"].clone())
+            .unwrap_or_default();
         if ladder.is_null() {
             morning.assert_full_run();
         }
@@ -244,17 +327,29 @@ fn findings_are_reused_for_equal_analyzers_only() {
     };
     // A night moves the dates of conditions.
     let moved = reused(&|text| text.replace("2016-05-22", "2036-05-22"));
-    assert_eq!(moved, serde_json::json!(["extra.bucketize", "features.standardize", "features.vocabulary"]));
+    assert_eq!(
+        moved,
+        serde_json::json!([
+            "extra.bucketize",
+            "features.standardize",
+            "features.vocabulary"
+        ])
+    );
     // What a column holds, and which rows there are, is another question.
     assert!(reused(&|text| text.replace("price * 1", "price * 2")).is_null());
-    assert!(reused(&|text| text.replace("DATE '2016-05-22'", "DATE '2016-05-22' AND qty > 0")).is_null());
+    assert!(
+        reused(&|text| text.replace("DATE '2016-05-22'", "DATE '2016-05-22' AND qty > 0"))
+            .is_null()
+    );
 }
 
 #[test]
 fn a_spec_that_learns_otherwise_has_no_last_model() {
     let morning = DeadlineFixture::new("deadline: { ladder: [last_model] }");
     let text = std::fs::read_to_string(morning.shop.path("spec.yaml")).unwrap();
-    morning.shop.write("spec.yaml", &text.replace("min_count: 2", "min_count: 3"));
+    morning
+        .shop
+        .write("spec.yaml", &text.replace("min_count: 2", "min_count: 3"));
     let call = morning.run(&[PAST_DEADLINE]).expect(0);
     assert_eq!(actions(&call), ["none"]);
     assert_eq!(call.summary().get("ladder"), None);
@@ -264,24 +359,51 @@ fn a_spec_that_learns_otherwise_has_no_last_model() {
 #[test]
 fn without_a_ladder_a_run_warns_and_goes_on() {
     let morning = DeadlineFixture::new("");
-    let call = morning.shop.forebay(&["run", "spec.yaml", PAST_DEADLINE]).expect(0);
-    assert!(call.stderr.contains("the deadline 2020-01-01T00:00:00Z is at risk"), "{}", call.stderr);
-    assert!(call.stderr.contains("nothing more can be done"), "{}", call.stderr);
-    assert!(call.stdout.contains("deadline 2020-01-01T00:00:00Z: missed"), "{}", call.stdout);
+    let call = morning
+        .shop
+        .forebay(&["run", "spec.yaml", PAST_DEADLINE])
+        .expect(0);
+    assert!(
+        call.stderr
+            .contains("the deadline 2020-01-01T00:00:00Z is at risk"),
+        "{}",
+        call.stderr
+    );
+    assert!(
+        call.stderr.contains("nothing more can be done"),
+        "{}",
+        call.stderr
+    );
+    assert!(
+        call.stdout
+            .contains("deadline 2020-01-01T00:00:00Z: missed"),
+        "{}",
+        call.stdout
+    );
     morning.assert_full_run();
     // What is done already is never late.
     let call = morning.run(&[PAST_DEADLINE]).expect(0);
-    assert!(actions(&call).is_empty() && call.summary()["nothing_new"] == true, "{}", call.stdout);
+    assert!(
+        actions(&call).is_empty() && call.summary()["nothing_new"] == true,
+        "{}",
+        call.stdout
+    );
 }
 
 #[test]
 fn a_run_that_must_not_be_late_stops() {
     let morning = DeadlineFixture::new("deadline: { on_deadline: fail, ladder: [last_model] }");
-    let before = (content(&morning.shop.path("out")), content(&morning.shop.path(".forebay/artifacts")));
+    let before = (
+        content(&morning.shop.path("out")),
+        content(&morning.shop.path(".forebay/artifacts")),
+    );
     let call = morning.run(&[PAST_DEADLINE]).expect(75);
     assert_eq!(actions(&call), ["stop"]);
     assert_eq!(call.summary()["fault"]["code"], "FB0305");
-    let after = (content(&morning.shop.path("out")), content(&morning.shop.path(".forebay/artifacts")));
+    let after = (
+        content(&morning.shop.path("out")),
+        content(&morning.shop.path(".forebay/artifacts")),
+    );
     assert!(before == after, "readers see what they saw");
     morning.assert_full_run();
 }
@@ -291,8 +413,12 @@ fn missing_run_costs_are_no_fault() {
     let morning = DeadlineFixture::new("");
     let costs = morning.shop.path(".forebay/costs/nightly.json");
     let known: Value = serde_json::from_slice(&std::fs::read(&costs).unwrap()).unwrap();
-    let passes: Vec<&str> =
-        known["runs"][0].as_array().unwrap().iter().map(|cost| cost["pass"].as_str().unwrap()).collect();
+    let passes: Vec<&str> = known["runs"][0]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|cost| cost["pass"].as_str().unwrap())
+        .collect();
     assert_eq!(passes, ["learn 1", "write table", "write more", "artifact"]);
     std::fs::write(&costs, "nonsense").unwrap();
     morning.assert_full_run();
@@ -319,8 +445,14 @@ fn the_webhook_is_called() {
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
-        reader.get_mut().write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n").unwrap();
-        (lines.remove(0), serde_json::from_slice::<Value>(&body).unwrap())
+        reader
+            .get_mut()
+            .write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n")
+            .unwrap();
+        (
+            lines.remove(0),
+            serde_json::from_slice::<Value>(&body).unwrap(),
+        )
     });
     let deadline = format!("deadline: {{ webhook: 'http://127.0.0.1:{port}/late?key=secret' }}");
     let morning = DeadlineFixture::new(&deadline);
@@ -331,10 +463,15 @@ fn the_webhook_is_called() {
         (&body["event"], &body["pipeline"], &body["run_id"]),
         (&"at_risk".into(), &"nightly".into(), &"tonight".into())
     );
-    assert_eq!((&body["deadline"], &body["action"]), (&"2020-01-01T00:00:00Z".into(), &"none".into()));
+    assert_eq!(
+        (&body["deadline"], &body["action"]),
+        (&"2020-01-01T00:00:00Z".into(), &"none".into())
+    );
 
     // The server is gone; that is no reason to fail, and its address, which may hold a secret, is not said.
-    let call = morning.run(&[PAST_DEADLINE, "--param=out=again", "--state=state-again"]).expect(0);
+    let call = morning
+        .run(&[PAST_DEADLINE, "--param=out=again", "--state=state-again"])
+        .expect(0);
     let warnings = events(&call, "warning");
     assert_eq!(warnings[0]["message"], "the webhook cannot be reached");
     assert!(!call.stdout.contains("secret") && !call.stderr.contains("secret"));
@@ -344,32 +481,77 @@ fn the_webhook_is_called() {
 fn specs_are_checked_for_what_may_be_left_out() {
     let shop = TestDirectory::new();
     let check = |from: &str, to: &str, says: &[&str]| {
-        let spec = SPEC.replace("DEADLINE", "deadline: { by: '06:30', ladder: [skip_optional] }");
+        let spec = SPEC.replace(
+            "DEADLINE",
+            "deadline: { by: '06:30', ladder: [skip_optional] }",
+        );
         assert!(spec.contains(from), "{from}");
         shop.write("spec.yaml", &spec.replace(from, to));
-        let call = shop.forebay(&["check", "spec.yaml", "--offline"]).expect(if says.is_empty() { 0 } else { 78 });
+        let call = shop
+            .forebay(&["check", "spec.yaml", "--offline"])
+            .expect(if says.is_empty() { 0 } else { 78 });
         for words in says {
-            assert!(call.stderr.contains(words), "`{words}` is missing in\n{}", call.stderr);
+            assert!(
+                call.stderr.contains(words),
+                "`{words}` is missing in\n{}",
+                call.stderr
+            );
         }
     };
     check("by: '06:30'", "by: 45m", &[]);
-    check("from: extra, optional: true", "from: extra", &["FB0113", "`more` reads `extra`, which may be left out"]);
-    check("from: features, parquet", "from: features, optional: true, parquet", &["FB0113", "every sink"]);
+    check(
+        "from: extra, optional: true",
+        "from: extra",
+        &["FB0113", "`more` reads `extra`, which may be left out"],
+    );
+    check(
+        "from: features, parquet",
+        "from: features, optional: true, parquet",
+        &["FB0113", "every sink"],
+    );
     let twice = "\n  extra:\n    from: features\n    optional: true";
     check(
         twice,
         "\n  last: { from: extra }\n  extra:\n    from: features\n    optional: true",
         &["`last` reads `extra`"],
     );
-    let join = "- join: { with: extra, on: [date, store_id, item_id], columns: [qty], prefix: its_ }";
-    let last =
-        format!("\n  last:\n    from: demand\n    do:\n      {join}\n  extra:\n    from: features\n    optional: true");
-    check(twice, &last, &["`last` reads `extra`, which may be left out"]);
-    check("[skip_optional]", "[last_model, reuse_states]", &["FB0104", "from the mildest rung"]);
-    check("[skip_optional]", "[skip_everything]", &["FB0104", "skip_optional"]);
-    check("by: '06:30'", "by: soon", &["FB0104", "`soon` is no deadline", "06:30"]);
-    check("by: '06:30'", "webhook: example.com", &["FB0104", "no http:// or https:// URL"]);
-    check("optional: true", "optional: false", &["FB0113", "nothing is optional"]);
-    let usage = shop.forebay(&["run", "spec.yaml", "--deadline", "soon"]).expect(64);
+    let join =
+        "- join: { with: extra, on: [date, store_id, item_id], columns: [qty], prefix: its_ }";
+    let last = format!(
+        "\n  last:\n    from: demand\n    do:\n      {join}\n  extra:\n    from: features\n    optional: true"
+    );
+    check(
+        twice,
+        &last,
+        &["`last` reads `extra`, which may be left out"],
+    );
+    check(
+        "[skip_optional]",
+        "[last_model, reuse_states]",
+        &["FB0104", "from the mildest rung"],
+    );
+    check(
+        "[skip_optional]",
+        "[skip_everything]",
+        &["FB0104", "skip_optional"],
+    );
+    check(
+        "by: '06:30'",
+        "by: soon",
+        &["FB0104", "`soon` is no deadline", "06:30"],
+    );
+    check(
+        "by: '06:30'",
+        "webhook: example.com",
+        &["FB0104", "no http:// or https:// URL"],
+    );
+    check(
+        "optional: true",
+        "optional: false",
+        &["FB0113", "nothing is optional"],
+    );
+    let usage = shop
+        .forebay(&["run", "spec.yaml", "--deadline", "soon"])
+        .expect(64);
     assert!(usage.stderr.contains("no deadline"), "{}", usage.stderr);
 }

@@ -13,7 +13,10 @@ use crate::support::{ProgramOutput, TestDirectory};
 fn shop() -> (TestDirectory, S3Server) {
     let shop = TestDirectory::new();
     std::fs::create_dir_all(shop.path("buckets/lake/in")).unwrap();
-    shop.write("buckets/lake/in/a.csv", "price,day\n1,2020-01-01\n2,2020-01-02\n3,2020-01-03\n");
+    shop.write(
+        "buckets/lake/in/a.csv",
+        "price,day\n1,2020-01-01\n2,2020-01-02\n3,2020-01-03\n",
+    );
     let spec = "version: 1\nname: small\nparams: { in: { type: path, default: s3://lake/in }, out: { type: path } }\n\
                 sources: { days: { csv: { path: \"${in}\" } } }\n\
                 steps: { scaled: { from: days, do: [ standardize: { columns: [price] } ] } }\n\
@@ -28,8 +31,19 @@ fn bucket_job(server: &S3Server, shop: &TestDirectory, places: &[&str]) -> Comma
     let usual = ["--param=out=s3://lake/out", "--state=s3://lake/state"];
     let option = |place: &str| place.split("s3://").next().unwrap().to_owned();
     let other = |place: &&str| !places.iter().any(|given| option(given) == option(place));
-    let args: Vec<&str> = usual.into_iter().filter(other).chain(places.iter().copied()).collect();
-    let mut command = server.command(shop, &[&["run", "small.yaml", "--json", "--memory=256MiB"], &args[..]].concat());
+    let args: Vec<&str> = usual
+        .into_iter()
+        .filter(other)
+        .chain(places.iter().copied())
+        .collect();
+    let mut command = server.command(
+        shop,
+        &[
+            &["run", "small.yaml", "--json", "--memory=256MiB"],
+            &args[..],
+        ]
+        .concat(),
+    );
     command.env_remove("AWS_MAX_ATTEMPTS");
     command
 }
@@ -55,10 +69,22 @@ fn refused_connections_use_up_a_time() {
     let begin = Instant::now();
     let mut command = bucket_job(&server, &shop, &[]);
     command.env("FOREBAY_RETRY_SECONDS", "2");
-    expect(wait_for_output(command), 75, "FB0401", &["attempts over", "FOREBAY_RETRY_SECONDS"]);
-    assert!(begin.elapsed() >= Duration::from_millis(1500), "{:?}", begin.elapsed());
-    for (name, value) in [("FOREBAY_RETRY_SECONDS", "soon"), ("FOREBAY_RETRY_SECONDS", "-1"), ("AWS_MAX_ATTEMPTS", "0")]
-    {
+    expect(
+        wait_for_output(command),
+        75,
+        "FB0401",
+        &["attempts over", "FOREBAY_RETRY_SECONDS"],
+    );
+    assert!(
+        begin.elapsed() >= Duration::from_millis(1500),
+        "{:?}",
+        begin.elapsed()
+    );
+    for (name, value) in [
+        ("FOREBAY_RETRY_SECONDS", "soon"),
+        ("FOREBAY_RETRY_SECONDS", "-1"),
+        ("AWS_MAX_ATTEMPTS", "0"),
+    ] {
         let mut command = bucket_job(&server, &shop, &[]);
         command.env(name, value);
         expect(wait_for_output(command), 78, "FB0104", &[name, value]);
@@ -69,14 +95,30 @@ fn refused_connections_use_up_a_time() {
 fn a_missing_bucket_is_named_before_anything_is_read() {
     let (shop, server) = shop();
     let read = Arc::new(AtomicU64::new(0));
-    for place in ["--param=out=s3://nowhere/out", "--state=s3://nowhere/state", "--param=in=s3://nowhere/in"] {
+    for place in [
+        "--param=out=s3://nowhere/out",
+        "--state=s3://nowhere/state",
+        "--param=in=s3://nowhere/in",
+    ] {
         let counter = read.clone();
         server.inject_failures(move |asked| {
-            counter.fetch_add(u64::from(asked.target.contains("in/a.csv")), Ordering::Relaxed);
+            counter.fetch_add(
+                u64::from(asked.target.contains("in/a.csv")),
+                Ordering::Relaxed,
+            );
             None
         });
         let call = wait_for_output(bucket_job(&server, &shop, &[place]));
-        expect(call, 78, "FB0403", &["the bucket `nowhere` does not exist", "s3://nowhere/", "hint"]);
+        expect(
+            call,
+            78,
+            "FB0403",
+            &[
+                "the bucket `nowhere` does not exist",
+                "s3://nowhere/",
+                "hint",
+            ],
+        );
         assert_eq!(read.load(Ordering::Relaxed), 0, "{place}");
         assert!(!shop.path("buckets/lake/out").exists());
     }
@@ -92,16 +134,38 @@ fn missing_credentials_name_their_variables() {
         for name in names {
             command.env_remove(name);
         }
-        command.env("HOME", shop.path("")).env("AWS_EC2_METADATA_DISABLED", "true");
+        command
+            .env("HOME", shop.path(""))
+            .env("AWS_EC2_METADATA_DISABLED", "true");
         command
     };
     let (key, secret) = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
-    expect(wait_for_output(without(&[key, secret])), 78, "FB0403", &["lake", key, secret, "AWS_PROFILE"]);
-    expect(wait_for_output(without(&[secret])), 78, "FB0403", &["AWS_SECRET_ACCESS_KEY is not"]);
-    expect(wait_for_output(without(&[key])), 78, "FB0403", &["AWS_ACCESS_KEY_ID is not"]);
+    expect(
+        wait_for_output(without(&[key, secret])),
+        78,
+        "FB0403",
+        &["lake", key, secret, "AWS_PROFILE"],
+    );
+    expect(
+        wait_for_output(without(&[secret])),
+        78,
+        "FB0403",
+        &["AWS_SECRET_ACCESS_KEY is not"],
+    );
+    expect(
+        wait_for_output(without(&[key])),
+        78,
+        "FB0403",
+        &["AWS_ACCESS_KEY_ID is not"],
+    );
     let mut named = without(&[key, secret]);
     named.env("AWS_PROFILE", "nightly");
-    expect(wait_for_output(named), 78, "FB0403", &["nightly", ".aws/credentials"]);
+    expect(
+        wait_for_output(named),
+        78,
+        "FB0403",
+        &["nightly", ".aws/credentials"],
+    );
 }
 
 #[test]
@@ -109,19 +173,26 @@ fn expired_credentials_are_read_again_or_keep_what_is_committed() {
     // Variables cannot change while a run goes on: it ends at once, and goes on later.
     let (shop, server) = shop();
     server.inject_failures(|asked| {
-        (asked.method == "PUT" && asked.target.contains("/out/")).then_some(RequestFailure::Says(400, "ExpiredToken"))
+        (asked.method == "PUT" && asked.target.contains("/out/"))
+            .then_some(RequestFailure::Says(400, "ExpiredToken"))
     });
     let call = wait_for_output(bucket_job(&server, &shop, &[]));
     expect(call, 75, "FB0406", &["expired", "what is committed stays"]);
     assert!(server.stop_failures() >= 1);
-    let again = wait_for_output(bucket_job(&server, &shop, &[])).expect(0).summary();
-    assert_eq!(again["passes"][0]["reused"], true, "what was learned was learned again");
+    let again = wait_for_output(bucket_job(&server, &shop, &[]))
+        .expect(0)
+        .summary();
+    assert_eq!(
+        again["passes"][0]["reused"], true,
+        "what was learned was learned again"
+    );
 
     // A file can: the credentials that are in it at first are wrong, too.
     let (shop, server) = self::shop();
     std::fs::create_dir(shop.path(".aws")).unwrap();
     let write = |path: &std::path::Path, secret: &str| {
-        let text = format!("[default]\naws_access_key_id = key\naws_secret_access_key = {secret}\n");
+        let text =
+            format!("[default]\naws_access_key_id = key\naws_secret_access_key = {secret}\n");
         std::fs::write(path, text).unwrap();
     };
     let file = shop.path(".aws/credentials");
@@ -136,7 +207,10 @@ fn expired_credentials_are_read_again_or_keep_what_is_committed() {
         (left >= 0).then_some(RequestFailure::Says(400, "ExpiredToken"))
     });
     let mut command = bucket_job(&server, &shop, &[]);
-    command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY").env("HOME", shop.path(""));
+    command
+        .env_remove("AWS_ACCESS_KEY_ID")
+        .env_remove("AWS_SECRET_ACCESS_KEY")
+        .env("HOME", shop.path(""));
     wait_for_output(command).expect(0);
     assert_eq!(server.stop_failures(), 3);
 }
@@ -157,10 +231,20 @@ fn paths_that_stay_wrong_are_not_tried_again() {
     let long = "x".repeat(300);
     spec("a.csv", &long);
     let call = shop.forebay(&["run", "spec.yaml", "--memory=256MiB"]);
-    assert!([65, 78].contains(&call.code), "{}: {}", call.code, call.stderr);
+    assert!(
+        [65, 78].contains(&call.code),
+        "{}: {}",
+        call.code,
+        call.stderr
+    );
     spec("a.csv/b.csv", "out");
     let call = shop.forebay(&["run", "spec.yaml", "--memory=256MiB"]);
-    assert!([65, 78].contains(&call.code), "{}: {}", call.code, call.stderr);
+    assert!(
+        [65, 78].contains(&call.code),
+        "{}: {}",
+        call.code,
+        call.stderr
+    );
     shop.forebay(&["run", "folder"]).expect(78);
     shop.forebay(&["run", "a.csv/spec.yaml"]).expect(78);
     for listen in ["nonsense", "127.0.0.1", "192.0.2.1:0"] {

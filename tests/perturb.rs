@@ -8,7 +8,11 @@ fn history(shop: &TestDirectory) {
     for row in 0..120 {
         let (store, day) = (["a", "b", "c"][row % 3], row / 3);
         let date = format!("2016-{:02}-{:02}", 1 + day / 31, 1 + day % 31);
-        let qty = if row % 11 == 5 { String::new() } else { (row * 37 % 23).to_string() };
+        let qty = if row % 11 == 5 {
+            String::new()
+        } else {
+            (row * 37 % 23).to_string()
+        };
         let weather = ["sun", "rain", "snow"][row * 7 % 5 % 3];
         text += &format!("{store},{date},{qty},{}.5,{weather}\n", day + row % 3);
     }
@@ -17,7 +21,10 @@ fn history(shop: &TestDirectory) {
 
 /// A spec with these items in the list of steps.
 fn spec(steps: &str, rest: &str) -> String {
-    let steps: String = steps.lines().map(|line| format!("      {line}\n")).collect();
+    let steps: String = steps
+        .lines()
+        .map(|line| format!("      {line}\n"))
+        .collect();
     format!(
         "version: 1\nname: test\nsources:\n  demand:\n    csv: {{ path: history.csv }}\n    time: day\n    \
          keys: [store]\nsteps:\n  features:\n    from: demand\n    {rest}do:\n{steps}split:\n  train: \"day < DATE \
@@ -31,11 +38,25 @@ fn check_output(steps: &str, rest: &str, args: &[&str], code: i32) -> String {
     let shop = TestDirectory::new();
     history(&shop);
     shop.write("spec.yaml", &spec(steps, rest));
-    let all = [&["check", "spec.yaml", "--perturb-future", "--memory=256MiB", "-q"], args].concat();
+    let all = [
+        &[
+            "check",
+            "spec.yaml",
+            "--perturb-future",
+            "--memory=256MiB",
+            "-q",
+        ],
+        args,
+    ]
+    .concat();
     let call = shop.forebay(&all).expect(code);
     assert!(!shop.path("out").exists(), "a check wrote to the sink");
     let state = std::fs::read_dir(shop.path(".forebay"));
-    assert_eq!(state.map_or(0, Iterator::count), 0, "a check left something behind");
+    assert_eq!(
+        state.map_or(0, Iterator::count),
+        0,
+        "a check left something behind"
+    );
     format!("{}{}", call.stdout, call.stderr)
 }
 
@@ -73,16 +94,25 @@ fn a_leak_inside_of_periods_is_found_by_another_cut() {
     history(&shop);
     let text = spec(steps, "").replace(
         "from: demand",
-        &format!("sql: \"SELECT *, avg(price) OVER (PARTITION BY store, {week}) AS mean FROM demand\""),
+        &format!(
+            "sql: \"SELECT *, avg(price) OVER (PARTITION BY store, {week}) AS mean FROM demand\""
+        ),
     );
     shop.write("spec.yaml", &text);
     let check = |args: &[&str], code| {
-        let all = [&["check", "spec.yaml", "--perturb-future", "--memory=256MiB"], args].concat();
+        let all = [
+            &["check", "spec.yaml", "--perturb-future", "--memory=256MiB"],
+            args,
+        ]
+        .concat();
         shop.forebay(&all).expect(code).stdout
     };
     assert!(check(&["--cuts=1"], 0).contains("the same bits"));
     let found = check(&[], 65);
-    assert!(found.contains("table: 60 rows at or before 2016-01-20, the same bits in"), "{found}");
+    assert!(
+        found.contains("table: 60 rows at or before 2016-01-20, the same bits in"),
+        "{found}"
+    );
     assert!(found.contains("1 of 3 columns moved"), "{found}");
 }
 
@@ -119,9 +149,19 @@ note: 30 of 30 rows at or before 2016-01-10 moved";
 
 #[test]
 fn a_filling_from_the_future_is_named() {
-    let said = check_output("- interpolate: { columns: [qty] }", "", &["--at=2016-01-21"], 65);
-    assert!(said.contains("note: `features.interpolate` reads the rows that follow"), "{said}");
-    assert!(said.contains("1 of 63 rows at or before 2016-01-21 moved, first in row 60 (store=a, day=2016-01-21)"));
+    let said = check_output(
+        "- interpolate: { columns: [qty] }",
+        "",
+        &["--at=2016-01-21"],
+        65,
+    );
+    assert!(
+        said.contains("note: `features.interpolate` reads the rows that follow"),
+        "{said}"
+    );
+    assert!(said.contains(
+        "1 of 63 rows at or before 2016-01-21 moved, first in row 60 (store=a, day=2016-01-21)"
+    ));
 }
 
 #[test]
@@ -133,7 +173,15 @@ fn a_query_that_leads_is_named() {
         "sql: \"SELECT *, LEAD(qty) OVER (PARTITION BY store ORDER BY day) AS next FROM demand\"",
     );
     shop.write("spec.yaml", &text);
-    let call = shop.forebay(&["check", "spec.yaml", "--perturb-future", "--json", "--memory=256MiB"]).expect(65);
+    let call = shop
+        .forebay(&[
+            "check",
+            "spec.yaml",
+            "--perturb-future",
+            "--json",
+            "--memory=256MiB",
+        ])
+        .expect(65);
     let summary = call.summary();
     assert_eq!(summary["fault"]["code"], "FB0214");
     let moved = &summary["perturbed"]["cuts"][0]["sinks"][0]["moved"];
@@ -147,38 +195,79 @@ fn a_query_that_leads_is_named() {
 fn a_filter_that_depends_on_the_future_is_named() {
     let steps = "- standardize: { columns: [price], suffix: _z }\n- filter: \"price_z > 0\"";
     let said = check_output(steps, "", &["--at=2016-01-20"], 65);
-    assert!(said.contains("come or go when later rows are scrambled"), "{said}");
+    assert!(
+        said.contains("come or go when later rows are scrambled"),
+        "{said}"
+    );
 }
 
 #[test]
 fn sinks_need_not_write_the_time() {
     let steps = "- derive: { double: \"qty * 2\" }\n- interpolate: { columns: [qty] }\n- rename: { double: twice }\n";
-    let said = check_output(&format!("{steps}- select: [twice, price]"), "", &["--at=2016-01-21"], 0);
-    assert!(said.contains("table: 63 rows at or before 2016-01-21, the same bits in 2 columns"), "{said}");
-    let said = check_output(&format!("{steps}- drop: [day]"), "", &["--at=2016-01-21"], 65);
+    let said = check_output(
+        &format!("{steps}- select: [twice, price]"),
+        "",
+        &["--at=2016-01-21"],
+        0,
+    );
+    assert!(
+        said.contains("table: 63 rows at or before 2016-01-21, the same bits in 2 columns"),
+        "{said}"
+    );
+    let said = check_output(
+        &format!("{steps}- drop: [day]"),
+        "",
+        &["--at=2016-01-21"],
+        65,
+    );
     assert!(said.contains("`qty` in sink `table` moves"), "{said}");
     let lost = "- drop: [day]\n- derive: { double: \"qty * 2\" }";
     let said = check_output(lost, "", &["--at=2016-01-21"], 78);
-    assert!(said.contains("sink `table` does not write the time of its rows"), "{said}");
+    assert!(
+        said.contains("sink `table` does not write the time of its rows"),
+        "{said}"
+    );
 }
 
 #[test]
 fn times_without_a_past_or_a_future_prove_nothing() {
-    for (at, word) in [("2017-01-01", "no row is after"), ("2015-01-01", "no sink writes a row at or before")] {
+    for (at, word) in [
+        ("2017-01-01", "no row is after"),
+        ("2015-01-01", "no sink writes a row at or before"),
+    ] {
         let said = check_output("- lag: { columns: [qty], by: [1d] }", "", &["--at", at], 65);
-        assert!(said.contains(word) && said.contains("2016-01-01 and 2016-02-09"), "{said}");
+        assert!(
+            said.contains(word) && said.contains("2016-01-01 and 2016-02-09"),
+            "{said}"
+        );
     }
-    let said = check_output("- lag: { columns: [qty], by: [1d] }", "", &["--at=soon"], 78);
+    let said = check_output(
+        "- lag: { columns: [qty], by: [1d] }",
+        "",
+        &["--at=soon"],
+        78,
+    );
     assert!(said.contains("`soon` is no time of `day`"), "{said}");
-    TestDirectory::new().forebay(&["check", "spec.yaml", "--at=2016-01-01"]).expect(64);
+    TestDirectory::new()
+        .forebay(&["check", "spec.yaml", "--at=2016-01-01"])
+        .expect(64);
 }
 
 #[test]
 fn real_flights() {
-    let Some(data) = crate::support::real_data("flights") else { return };
+    let Some(data) = crate::support::real_data("flights") else {
+        return;
+    };
     let shop = TestDirectory::new();
     let spec = crate::support::ready_made("flights.yaml");
     let data = format!("--param=data={}", data.display());
-    let call = shop.forebay(&["check", &spec, &data, "--perturb-future", "--memory=256MiB"]).expect(0);
-    assert!(call.stdout.contains("before 2013-11-01, the same bits in 13 columns"), "{}", call.stdout);
+    let call = shop
+        .forebay(&["check", &spec, &data, "--perturb-future", "--memory=256MiB"])
+        .expect(0);
+    assert!(
+        call.stdout
+            .contains("before 2013-11-01, the same bits in 13 columns"),
+        "{}",
+        call.stdout
+    );
 }

@@ -11,7 +11,11 @@ use crate::support::{TestDirectory, repository};
 fn workshop() -> TestDirectory {
     let shop = TestDirectory::new();
     for name in ["spec.yaml", "sales.csv", "stores.csv"] {
-        std::fs::copy(repository().join("tests/mistakes/data").join(name), shop.path(name)).unwrap();
+        std::fs::copy(
+            repository().join("tests/mistakes/data").join(name),
+            shop.path(name),
+        )
+        .unwrap();
     }
     shop
 }
@@ -28,22 +32,34 @@ fn names(shop: &TestDirectory) -> Vec<String> {
 
 /// The values of a column of JSON lines, as text.
 fn values(lines: &str, column: &str) -> Vec<String> {
-    let rows = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let rows = lines
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     rows.map(|row| row[column].to_string()).collect()
 }
 
 #[test]
 fn a_preview_has_the_rows_that_a_run_writes() {
     let shop = workshop();
-    let spec =
-        std::fs::read_to_string(shop.path("spec.yaml")).unwrap().replace("parquet: { path: out", "csv: { path: out");
+    let spec = std::fs::read_to_string(shop.path("spec.yaml"))
+        .unwrap()
+        .replace("parquet: { path: out", "csv: { path: out");
     shop.write("spec.yaml", &spec);
     for (step, out) in [("features", "out/features"), ("totals", "out/totals")] {
-        let shown = shop.forebay(&["preview", "spec.yaml", step, "--rows=1000", "--format=csv"]).expect(0).stdout;
+        let shown = shop
+            .forebay(&["preview", "spec.yaml", step, "--rows=1000", "--format=csv"])
+            .expect(0)
+            .stdout;
         assert_eq!(names(&shop), ["sales.csv", "spec.yaml", "stores.csv"]);
         shop.forebay(&["run", "spec.yaml", "-q"]).expect(0);
-        let files: Vec<_> = std::fs::read_dir(shop.path(out)).unwrap().map(|entry| entry.unwrap().path()).collect();
-        let written = files.iter().find(|path| path.extension().is_some_and(|ending| ending == "csv")).unwrap();
+        let files: Vec<_> = std::fs::read_dir(shop.path(out))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        let written = files
+            .iter()
+            .find(|path| path.extension().is_some_and(|ending| ending == "csv"))
+            .unwrap();
         assert_eq!(shown, std::fs::read_to_string(written).unwrap());
         std::fs::remove_dir_all(shop.path("out")).unwrap();
         std::fs::remove_dir_all(shop.path(".forebay")).unwrap();
@@ -53,20 +69,48 @@ fn a_preview_has_the_rows_that_a_run_writes() {
 #[test]
 fn a_preview_takes_conditions_samples_and_sources() {
     let shop = workshop();
-    let preview = |args: &[&str]| shop.forebay(&[&["preview", "spec.yaml", "--json"], args].concat()).expect(0).stdout;
+    let preview = |args: &[&str]| {
+        shop.forebay(&[&["preview", "spec.yaml", "--json"], args].concat())
+            .expect(0)
+            .stdout
+    };
     let found = preview(&["--where=qty_lag_7d > 9", "--rows=4"]);
     assert_eq!(values(&found, "qty_lag_7d"), ["10"; 4]);
-    assert_eq!(preview(&["--sample-rows=7", "--rows=100"]).lines().count(), 7);
-    assert_eq!(values(&preview(&["stores"]), "city"), ["\"Delft\"", "\"Gent\""]);
+    assert_eq!(
+        preview(&["--sample-rows=7", "--rows=100"]).lines().count(),
+        7
+    );
+    assert_eq!(
+        values(&preview(&["stores"]), "city"),
+        ["\"Delft\"", "\"Gent\""]
+    );
 
-    let table = shop.forebay(&["preview", "spec.yaml", "totals"]).expect(0).stdout;
-    assert_eq!(table, "store  total\nint64  int64\n    1    600\n    2    630\n2 rows\n");
+    let table = shop
+        .forebay(&["preview", "spec.yaml", "totals"])
+        .expect(0)
+        .stdout;
+    assert_eq!(
+        table,
+        "store  total\nint64  int64\n    1    600\n    2    630\n2 rows\n"
+    );
     let unknown = shop.forebay(&["preview", "spec.yaml", "total"]).expect(78);
-    assert!(unknown.stderr.contains("did you mean `totals`?"), "{}", unknown.stderr);
-    let column = shop.forebay(&["preview", "spec.yaml", "--where=qyt > 3"]).expect(78);
-    assert!(column.stderr.contains("did you mean `qty`?"), "{}", column.stderr);
+    assert!(
+        unknown.stderr.contains("did you mean `totals`?"),
+        "{}",
+        unknown.stderr
+    );
+    let column = shop
+        .forebay(&["preview", "spec.yaml", "--where=qyt > 3"])
+        .expect(78);
+    assert!(
+        column.stderr.contains("did you mean `qty`?"),
+        "{}",
+        column.stderr
+    );
     for condition in ["qyt > 3", "qty >", "qty", "nonsense(qty)"] {
-        let call = shop.forebay(&["preview", "spec.yaml", "--where", condition]).expect(78);
+        let call = shop
+            .forebay(&["preview", "spec.yaml", "--where", condition])
+            .expect(78);
         assert!(call.stderr.contains("| in --where\n"), "{}", call.stderr);
         assert!(!call.stderr.contains("filter"), "{}", call.stderr);
     }
@@ -76,10 +120,16 @@ fn a_preview_takes_conditions_samples_and_sources() {
 fn a_dry_run_prints_the_plan_and_runs_nothing() {
     let shop = workshop();
     let plan = shop.forebay(&["run", "spec.yaml", "--dry-run"]).expect(0);
-    assert_eq!(plan.stdout, shop.forebay(&["explain", "spec.yaml"]).expect(0).stdout);
+    assert_eq!(
+        plan.stdout,
+        shop.forebay(&["explain", "spec.yaml"]).expect(0).stdout
+    );
     assert!(plan.stdout.contains("pass 4  write"), "{}", plan.stdout);
     assert_eq!(names(&shop), ["sales.csv", "spec.yaml", "stores.csv"]);
-    let json = shop.forebay(&["run", "spec.yaml", "--dry-run", "--json"]).expect(0).stdout;
+    let json = shop
+        .forebay(&["run", "spec.yaml", "--dry-run", "--json"])
+        .expect(0)
+        .stdout;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["passes"].as_array().unwrap().len(), 4);
 }
@@ -90,7 +140,10 @@ fn rows_of_stores(shop: &TestDirectory, out: &str) -> std::collections::BTreeMap
     let rows = shop.rows(out);
     let stores = arrow::compute::cast(&rows["store"], &arrow::datatypes::DataType::Int64).unwrap();
     let mut counts = std::collections::BTreeMap::new();
-    for store in stores.as_primitive::<arrow::datatypes::Int64Type>().values() {
+    for store in stores
+        .as_primitive::<arrow::datatypes::Int64Type>()
+        .values()
+    {
         *counts.entry(*store).or_insert(0) += 1;
     }
     counts
@@ -104,36 +157,75 @@ fn trial_runs_read_a_sample_and_touch_no_real_output() {
     let shop = workshop();
     shop.write("stores.csv", "store,city,size\n2,Gent,20\n1,Delft,10\n");
     let spec = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
-    let join =
-        "      - vocabulary: { columns: [item] }\n      - join: { with: stores, on: [store], columns: [city] }\n";
-    shop.write("spec.yaml", &spec.replace("      - vocabulary: { columns: [item] }\n", join));
+    let join = "      - vocabulary: { columns: [item] }\n      - join: { with: stores, on: [store], columns: [city] }\n";
+    shop.write(
+        "spec.yaml",
+        &spec.replace("      - vocabulary: { columns: [item] }\n", join),
+    );
     shop.forebay(&["run", "spec.yaml", "-q"]).expect(0);
     let whole = rows_of_stores(&shop, "out/features");
     assert_eq!(whole.values().sum::<usize>(), 4 * DAYS);
-    let kept = || std::fs::read_dir(shop.path(".forebay/artifacts")).unwrap().count();
-    let changed = || std::fs::metadata(shop.path("out/features")).unwrap().modified().unwrap();
+    let kept = || {
+        std::fs::read_dir(shop.path(".forebay/artifacts"))
+            .unwrap()
+            .count()
+    };
+    let changed = || {
+        std::fs::metadata(shop.path("out/features"))
+            .unwrap()
+            .modified()
+            .unwrap()
+    };
     let before = (kept(), changed());
 
-    let trial = shop.forebay(&["run", "spec.yaml", "--limit=1", "--json"]).expect(0);
+    let trial = shop
+        .forebay(&["run", "spec.yaml", "--limit=1", "--json"])
+        .expect(0);
     let table = &trial.summary()["outputs"][0];
     let place = ".forebay-sample/limit-1/out/table";
-    assert!(table["sink"] == "table" && table["path"].as_str().unwrap().ends_with(place), "{table}");
+    assert!(
+        table["sink"] == "table" && table["path"].as_str().unwrap().ends_with(place),
+        "{table}"
+    );
     assert_eq!(rows_of_stores(&shop, place), [(1, 1)].into());
     // The table that rows are looked up in is whole.
-    assert_eq!(arrow::array::Array::null_count(&shop.rows(place)["city"]), 0);
+    assert_eq!(
+        arrow::array::Array::null_count(&shop.rows(place)["city"]),
+        0
+    );
 
     // Whole series are chosen, and more of them for a larger share.
     let sampled = ["0.01", "30%", "100%"].map(|share| {
-        let run = shop.forebay(&["run", "spec.yaml", "--sample", share, "--json", "--allow-empty"]).expect(0);
+        let run = shop
+            .forebay(&[
+                "run",
+                "spec.yaml",
+                "--sample",
+                share,
+                "--json",
+                "--allow-empty",
+            ])
+            .expect(0);
         let summary = run.summary();
         match summary["outputs"][0]["rows"].as_u64() {
             Some(0) => Default::default(),
             _ => rows_of_stores(&shop, summary["outputs"][0]["path"].as_str().unwrap()),
         }
     });
-    assert!(sampled.iter().flat_map(|found| found.values()).all(|rows| rows % DAYS == 0), "{sampled:?}");
-    let totals = sampled.each_ref().map(|found| found.values().sum::<usize>());
-    assert!(totals[0] <= totals[1] && 0 < totals[1] && totals[1] < totals[2], "{totals:?}");
+    assert!(
+        sampled
+            .iter()
+            .flat_map(|found| found.values())
+            .all(|rows| rows % DAYS == 0),
+        "{sampled:?}"
+    );
+    let totals = sampled
+        .each_ref()
+        .map(|found| found.values().sum::<usize>());
+    assert!(
+        totals[0] <= totals[1] && 0 < totals[1] && totals[1] < totals[2],
+        "{totals:?}"
+    );
     assert_eq!(sampled[2], whole);
 
     assert_eq!(before, (kept(), changed()));
@@ -141,8 +233,15 @@ fn trial_runs_read_a_sample_and_touch_no_real_output() {
         shop.forebay(&["run", "spec.yaml", wrong]).expect(64);
     }
     for unclear in ["1", "1.0"] {
-        let call = shop.forebay(&["run", "spec.yaml", "--sample", unclear]).expect(64);
-        assert!(call.stderr.contains("write 1% for one percent, or 100% for everything"), "{}", call.stderr);
+        let call = shop
+            .forebay(&["run", "spec.yaml", "--sample", unclear])
+            .expect(64);
+        assert!(
+            call.stderr
+                .contains("write 1% for one percent, or 100% for everything"),
+            "{}",
+            call.stderr
+        );
     }
     shop.forebay(&["run", "spec.yaml", "--limit=0"]).expect(78);
 }
@@ -152,9 +251,18 @@ fn trial_runs_read_a_sample_and_touch_no_real_output() {
 fn passes_tell_the_rows_that_they_read() {
     let shop = TestDirectory::new();
     let columns: [(&str, ArrayRef); 3] = [
-        ("day", Arc::new(Date32Array::from_iter_values((0..400).map(|row| row / 20)))),
-        ("store", Arc::new(Int64Array::from_iter_values((0..400).map(|row| row % 20)))),
-        ("qty", Arc::new(Int64Array::from_iter_values((0..400).map(|row| row % 7)))),
+        (
+            "day",
+            Arc::new(Date32Array::from_iter_values((0..400).map(|row| row / 20))),
+        ),
+        (
+            "store",
+            Arc::new(Int64Array::from_iter_values((0..400).map(|row| row % 20))),
+        ),
+        (
+            "qty",
+            Arc::new(Int64Array::from_iter_values((0..400).map(|row| row % 7))),
+        ),
     ];
     write(&shop, "sales.parquet", columns);
     let step = |name: &str, least: usize| {
@@ -163,18 +271,27 @@ fn passes_tell_the_rows_that_they_read() {
         )
     };
     let spec = |order: &str| {
-        let source =
-            format!("version: 1\nname: s\nsources:\n  sales: {{ parquet: {{ path: sales.parquet }}{order} }}\n");
+        let source = format!(
+            "version: 1\nname: s\nsources:\n  sales: {{ parquet: {{ path: sales.parquet }}{order} }}\n"
+        );
         let sink = "sinks:\n  a: { from: a, parquet: { path: a } }\n  b: { from: b, parquet: { path: b } }\n";
         format!("{source}steps:\n{}{}{sink}", step("a", 2), step("b", 4))
     };
     // The rows of each pass, as people read them.
     let told = |order: &str, args: &[&str]| -> Vec<String> {
         shop.write("spec.yaml", &spec(order));
-        let text = shop.forebay(&[&["run", "spec.yaml"], args].concat()).expect(0).stdout;
-        let passes = text.lines().filter_map(|line| line.strip_prefix("pass ")?.split_once(": "));
-        let passes = passes.filter_map(|(_, done)| Some(done.split_once(" rows read")?.0.to_owned()));
-        passes.inspect(|rows| assert!(!rows.is_empty(), "{text}")).collect()
+        let text = shop
+            .forebay(&[&["run", "spec.yaml"], args].concat())
+            .expect(0)
+            .stdout;
+        let passes = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("pass ")?.split_once(": "));
+        let passes =
+            passes.filter_map(|(_, done)| Some(done.split_once(" rows read")?.0.to_owned()));
+        passes
+            .inspect(|rows| assert!(!rows.is_empty(), "{text}"))
+            .collect()
     };
     let series = ", time: day, keys: [store]";
     for (order, state) in [(series, "series"), ("", "rows")] {
@@ -183,36 +300,84 @@ fn passes_tell_the_rows_that_they_read() {
         assert_eq!(told(order, &[&state, "--limit=100"]), ["100"; 3]);
         assert_eq!(told(order, &[&state, "--sample=100%"]), ["400"; 3]);
         let some = told(order, &[&state, "--sample=30%"]);
-        assert!(some.len() == 3 && some.iter().all(|rows| *rows == some[0]), "{some:?}");
-        assert!((1..400).contains(&some[0].parse::<usize>().unwrap()), "{some:?}");
+        assert!(
+            some.len() == 3 && some.iter().all(|rows| *rows == some[0]),
+            "{some:?}"
+        );
+        assert!(
+            (1..400).contains(&some[0].parse::<usize>().unwrap()),
+            "{some:?}"
+        );
     }
 }
 
 #[test]
 fn previews_are_written_as_arrow_and_with_the_newest_artifact() {
     let shop = workshop();
-    let missing = shop.forebay(&["preview", "spec.yaml", "--artifact"]).expect(65);
+    let missing = shop
+        .forebay(&["preview", "spec.yaml", "--artifact"])
+        .expect(65);
     assert!(missing.stderr.contains("no run of `"), "{}", missing.stderr);
     shop.forebay(&["run", "spec.yaml", "-q"]).expect(0);
     // A sample of its own would give other statistics.
     let preview = |more: &[&str]| {
-        shop.forebay(&[&["preview", "spec.yaml", "--json", "--sample-rows=20"], more].concat()).expect(0).stdout
+        shop.forebay(
+            &[
+                &["preview", "spec.yaml", "--json", "--sample-rows=20"],
+                more,
+            ]
+            .concat(),
+        )
+        .expect(0)
+        .stdout
     };
-    let whole = shop.forebay(&["preview", "spec.yaml", "--json", "--rows=20"]).expect(0).stdout;
+    let whole = shop
+        .forebay(&["preview", "spec.yaml", "--json", "--rows=20"])
+        .expect(0)
+        .stdout;
     let learned = preview(&["--artifact"]);
     assert_eq!(learned.lines().count(), 20);
     assert_eq!(learned, whole);
 
-    shop.forebay(&["preview", "spec.yaml", "--rows=5", "--format=arrow", "--out=rows.arrow"]).expect(0);
+    shop.forebay(&[
+        "preview",
+        "spec.yaml",
+        "--rows=5",
+        "--format=arrow",
+        "--out=rows.arrow",
+    ])
+    .expect(0);
     let file = std::fs::File::open(shop.path("rows.arrow")).unwrap();
-    let batches: Vec<_> = arrow::ipc::reader::FileReader::try_new(file, None).unwrap().map(Result::unwrap).collect();
-    assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 5);
-    let stream = shop.command(&["preview", "spec.yaml", "--rows=5", "--format=arrow"]).output().unwrap().stdout;
-    let streamed: Vec<_> =
-        arrow::ipc::reader::StreamReader::try_new(stream.as_slice(), None).unwrap().map(Result::unwrap).collect();
+    let batches: Vec<_> = arrow::ipc::reader::FileReader::try_new(file, None)
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!(
+        batches.iter().map(|batch| batch.num_rows()).sum::<usize>(),
+        5
+    );
+    let stream = shop
+        .command(&["preview", "spec.yaml", "--rows=5", "--format=arrow"])
+        .output()
+        .unwrap()
+        .stdout;
+    let streamed: Vec<_> = arrow::ipc::reader::StreamReader::try_new(stream.as_slice(), None)
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
     assert_eq!(batches, streamed);
-    shop.forebay(&["preview", "spec.yaml", "totals", "--format=csv", "--out=totals.csv"]).expect(0);
-    assert_eq!(std::fs::read_to_string(shop.path("totals.csv")).unwrap(), "store,total\n1,600\n2,630\n");
+    shop.forebay(&[
+        "preview",
+        "spec.yaml",
+        "totals",
+        "--format=csv",
+        "--out=totals.csv",
+    ])
+    .expect(0);
+    assert_eq!(
+        std::fs::read_to_string(shop.path("totals.csv")).unwrap(),
+        "store,total\n1,600\n2,630\n"
+    );
 }
 
 #[test]
@@ -220,17 +385,26 @@ fn the_log_tells_events_and_what_libraries_say() {
     let shop = workshop();
     let run = |log: &str| {
         use crate::watched::WatchedCommand;
-        let call: crate::support::ProgramOutput =
-            shop.command(&["run", "spec.yaml", "-q"]).env("RUST_LOG", log).watched().into();
+        let call: crate::support::ProgramOutput = shop
+            .command(&["run", "spec.yaml", "-q"])
+            .env("RUST_LOG", log)
+            .watched()
+            .into();
         call
     };
     let quiet = run("").expect(0).stderr;
     assert_eq!(quiet, "");
     let told = run("forebay=info").expect(0).stderr;
-    assert!(told.contains("INFO forebay: {\"event\":\"discovered\",\"source\":\"sales\""), "{told}");
+    assert!(
+        told.contains("INFO forebay: {\"event\":\"discovered\",\"source\":\"sales\""),
+        "{told}"
+    );
     assert!(!told.contains("\"event\":\"progress\""), "{told}");
     let wrong = run("forebay=loud").expect(64).stderr;
-    assert!(wrong.contains("`RUST_LOG=forebay=loud` does not say what to log"), "{wrong}");
+    assert!(
+        wrong.contains("`RUST_LOG=forebay=loud` does not say what to log"),
+        "{wrong}"
+    );
 }
 
 /// Lines that are longer than a terminal of 80 columns is wide, but for single words, such as paths.
@@ -243,10 +417,21 @@ fn long_lines(text: &str) -> Vec<String> {
 #[test]
 fn what_commands_print_fits_80_columns() {
     let shop = workshop();
-    shop.forebay(&["run", "spec.yaml", "-q", "--state=earlier"]).expect(0);
-    let artifact = shop.forebay(&["run", "spec.yaml", "--json"]).expect(0).summary()["artifact_path"].clone();
-    let earlier = shop.forebay(&["run", "spec.yaml", "--json", "--state=earlier"]).expect(0).summary();
-    let (artifact, earlier) = (artifact.as_str().unwrap(), earlier["artifact_path"].as_str().unwrap().to_owned());
+    shop.forebay(&["run", "spec.yaml", "-q", "--state=earlier"])
+        .expect(0);
+    let artifact = shop
+        .forebay(&["run", "spec.yaml", "--json"])
+        .expect(0)
+        .summary()["artifact_path"]
+        .clone();
+    let earlier = shop
+        .forebay(&["run", "spec.yaml", "--json", "--state=earlier"])
+        .expect(0)
+        .summary();
+    let (artifact, earlier) = (
+        artifact.as_str().unwrap(),
+        earlier["artifact_path"].as_str().unwrap().to_owned(),
+    );
     let commands: Vec<Vec<&str>> = vec![
         vec!["check", "spec.yaml"],
         vec!["explain", "spec.yaml"],
@@ -268,8 +453,17 @@ fn what_commands_print_fits_80_columns() {
     ];
     for command in commands {
         use crate::watched::WatchedCommand;
-        let call: crate::support::ProgramOutput = shop.command(&command).env("COLUMNS", "80").watched().into();
-        assert_eq!(long_lines(&call.stdout), Vec::<String>::new(), "{command:?} on standard output");
-        assert_eq!(long_lines(&call.stderr), Vec::<String>::new(), "{command:?} on standard error");
+        let call: crate::support::ProgramOutput =
+            shop.command(&command).env("COLUMNS", "80").watched().into();
+        assert_eq!(
+            long_lines(&call.stdout),
+            Vec::<String>::new(),
+            "{command:?} on standard output"
+        );
+        assert_eq!(
+            long_lines(&call.stderr),
+            Vec::<String>::new(),
+            "{command:?} on standard error"
+        );
     }
 }

@@ -30,7 +30,10 @@ fn bytes_of_passes(events: &str) -> Vec<(u64, u64)> {
             }
             _ => {}
         }
-        assert!(event["event"] == "summary" || event["time"].as_str().unwrap().ends_with('Z'), "{line}");
+        assert!(
+            event["event"] == "summary" || event["time"].as_str().unwrap().ends_with('Z'),
+            "{line}"
+        );
     }
     passes
 }
@@ -38,28 +41,61 @@ fn bytes_of_passes(events: &str) -> Vec<(u64, u64)> {
 #[test]
 fn progress_counts_the_bytes_of_its_pass_once() {
     let shop = workshop();
-    let whole = shop.forebay(&["run", "spec.yaml", "--json", "--state=whole"]).expect(0);
+    let whole = shop
+        .forebay(&["run", "spec.yaml", "--json", "--state=whole"])
+        .expect(0);
     let whole = bytes_of_passes(&whole.stdout);
     assert_eq!(whole.len(), 2);
-    assert!(whole.iter().all(|(announced, read)| *read > 0 && read <= announced), "{whole:?}");
+    assert!(
+        whole
+            .iter()
+            .all(|(announced, read)| *read > 0 && read <= announced),
+        "{whole:?}"
+    );
 
     // The last file of the interval is read in part, and does not tell how many of its rows that are.
     let mut weeks: Vec<String> = std::fs::read_dir(shop.path("data"))
         .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap().replace("demand-", "").replace(".parquet", ""))
+        .map(|entry| {
+            entry
+                .unwrap()
+                .file_name()
+                .into_string()
+                .unwrap()
+                .replace("demand-", "")
+                .replace(".parquet", "")
+        })
         .collect();
     weeks.sort();
     let end: jiff::civil::Date = weeks[3].parse().unwrap();
-    let end = end.checked_add(jiff::Span::new().days(3)).unwrap().to_string();
+    let end = end
+        .checked_add(jiff::Span::new().days(3))
+        .unwrap()
+        .to_string();
     shop.write("spec.yaml", &SPEC.replace("path: out", "path: part"));
-    let args = ["run", "spec.yaml", "--json", "--state=other", "--interval", &weeks[2], &end];
+    let args = [
+        "run",
+        "spec.yaml",
+        "--json",
+        "--state=other",
+        "--interval",
+        &weeks[2],
+        &end,
+    ];
     let call = shop.forebay(&args).expect(0);
     let week = bytes_of_passes(&call.stdout);
-    assert!(week.iter().all(|(announced, read)| *read > 0 && read <= announced), "{week:?}");
+    assert!(
+        week.iter()
+            .all(|(announced, read)| *read > 0 && read <= announced),
+        "{week:?}"
+    );
     let costs = &call.summary()["costs"];
     let read: u64 = week.iter().map(|(_, read)| read).sum();
     assert_eq!(costs["bytes_read"].as_u64().unwrap(), read);
-    assert!(costs["duration_seconds"].as_f64().unwrap() > 0.0 && costs["peak_memory_bytes"].as_u64().unwrap() > 0);
+    assert!(
+        costs["duration_seconds"].as_f64().unwrap() > 0.0
+            && costs["peak_memory_bytes"].as_u64().unwrap() > 0
+    );
 }
 
 #[test]
@@ -67,16 +103,46 @@ fn without_a_terminal_each_pass_has_a_plain_line() {
     let shop = workshop();
     let call = shop.forebay(&["run", "spec.yaml"]).expect(0);
     let lines: Vec<&str> = call.stderr.lines().collect();
-    assert!(lines[0].starts_with("pass 1 of 2 (learn 1 statistics): begins, "), "{}", call.stderr);
-    assert!(lines[1].starts_with("pass 2 of 2 (write table): begins, "), "{}", call.stderr);
-    assert!(!call.stderr.contains('\u{1b}') && !call.stderr.contains('\r'), "{:?}", call.stderr);
+    assert!(
+        lines[0].starts_with("pass 1 of 2 (learn 1 statistics): begins, "),
+        "{}",
+        call.stderr
+    );
+    assert!(
+        lines[1].starts_with("pass 2 of 2 (write table): begins, "),
+        "{}",
+        call.stderr
+    );
+    assert!(
+        !call.stderr.contains('\u{1b}') && !call.stderr.contains('\r'),
+        "{:?}",
+        call.stderr
+    );
     // The directory that readers use, never one that a later run replaces.
-    assert!(call.stdout.contains("\n  out\n") && !call.stdout.contains("_data"), "{}", call.stdout);
-    assert!(call.stdout.lines().last().unwrap().starts_with("took "), "{}", call.stdout);
+    assert!(
+        call.stdout.contains("\n  out\n") && !call.stdout.contains("_data"),
+        "{}",
+        call.stdout
+    );
+    assert!(
+        call.stdout.lines().last().unwrap().starts_with("took "),
+        "{}",
+        call.stdout
+    );
 
     let again = shop.forebay(&["run", "spec.yaml", "-v"]).expect(0);
-    assert!(again.stderr.contains("source `demand`: "), "{}", again.stderr);
-    assert!(again.stderr.contains("pass 2 of 2 (write table): done, reused"), "{}", again.stderr);
+    assert!(
+        again.stderr.contains("source `demand`: "),
+        "{}",
+        again.stderr
+    );
+    assert!(
+        again
+            .stderr
+            .contains("pass 2 of 2 (write table): done, reused"),
+        "{}",
+        again.stderr
+    );
 
     let quiet = shop.forebay(&["run", "spec.yaml", "-q"]).expect(0);
     assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));

@@ -33,12 +33,29 @@ struct RandomWindow {
 impl RandomWindow {
     fn random(random: &mut SplitMixRng) -> RandomWindow {
         let days = random.chance(50);
-        let length = |count: u64| RandomLength { count: count as i64, days };
-        let stats = ["mean", "sum", "std", "min", "max", "median", "count", "first", "last", "n_unique", "zero_share"];
+        let length = |count: u64| RandomLength {
+            count: count as i64,
+            days,
+        };
+        let stats = [
+            "mean",
+            "sum",
+            "std",
+            "min",
+            "max",
+            "median",
+            "count",
+            "first",
+            "last",
+            "n_unique",
+            "zero_share",
+        ];
         RandomWindow {
             column: random.pick(&["qty", "units"]),
             stat: random.pick(&stats),
-            over: random.chance(80).then(|| length(random.pick(&[1, 2, 3, 7, 20, 400]))),
+            over: random
+                .chance(80)
+                .then(|| length(random.pick(&[1, 2, 3, 7, 20, 400]))),
             gap: length(random.pick(&[0, 0, 1, 2, 9])),
             closed: random.pick(&["right", "left", "both", "neither"]),
             min_periods: random.chance(50).then(|| random.below(4) as i64),
@@ -63,25 +80,38 @@ impl RandomWindow {
         if let Some(min_periods) = self.min_periods {
             text += &format!(", min_periods: {min_periods}");
         }
-        let kind = if self.over.is_some() { "rolling" } else { "expanding" };
+        let kind = if self.over.is_some() {
+            "rolling"
+        } else {
+            "expanding"
+        };
         format!("      - {kind}: {{ {text}, gaps: count_rows }}\n")
     }
 
     /// What the last of these rows of a series has, and how large the numbers behind it are.
     fn expected(&self, rows: &[&DemandRow]) -> Option<(f64, f64)> {
-        let place = |row: usize, days: bool| if days { i64::from(rows[row].day) } else { row as i64 };
+        let place = |row: usize, days: bool| {
+            if days {
+                i64::from(rows[row].day)
+            } else {
+                row as i64
+            }
+        };
         let own = rows.len() - 1;
         let within = |row: &usize| {
             let end = place(own, self.gap.days) - self.gap.count;
             let at = place(*row, self.gap.days);
-            let Some(over) = self.over else { return at <= end };
+            let Some(over) = self.over else {
+                return at <= end;
+            };
             let (low, high) = match self.closed {
                 "right" => (false, true),
                 "left" => (true, false),
                 "both" => (true, true),
                 _ => (false, false),
             };
-            (at > end - over.count || low && at == end - over.count) && (at < end || high && at == end)
+            (at > end - over.count || low && at == end - over.count)
+                && (at < end || high && at == end)
         };
         let value = |row: usize| match self.column {
             "qty" => rows[row].qty.filter(|qty| !qty.is_nan()),
@@ -102,7 +132,9 @@ impl RandomWindow {
         let n = values.len() as f64;
         let size = values.iter().map(|value| value.abs()).sum::<f64>();
         if values.is_empty() {
-            return ["count", "sum", "n_unique"].contains(&self.stat).then_some((0.0, 0.0));
+            return ["count", "sum", "n_unique"]
+                .contains(&self.stat)
+                .then_some((0.0, 0.0));
         }
         let mut sorted = values.clone();
         sorted.sort_by(f64::total_cmp);
@@ -111,17 +143,36 @@ impl RandomWindow {
             "mean" => (mean, size / n),
             "sum" => (values.iter().sum(), size),
             "std" if values.len() < 2 => return None,
-            "std" => ((values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt(), size / n),
+            "std" => (
+                (values
+                    .iter()
+                    .map(|value| (value - mean).powi(2))
+                    .sum::<f64>()
+                    / (n - 1.0))
+                    .sqrt(),
+                size / n,
+            ),
             "min" => (sorted[0], 0.0),
             "max" => (sorted[sorted.len() - 1], 0.0),
-            "median" => ((sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0, size / n),
+            "median" => (
+                (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0,
+                size / n,
+            ),
             "count" => (n, 0.0),
             "first" => (values[0], 0.0),
             "last" => (values[values.len() - 1], 0.0),
-            "n_unique" => {
-                (values.iter().map(|value| (value + 0.0).to_bits()).collect::<BTreeSet<_>>().len() as f64, 0.0)
-            }
-            _ => (values.iter().filter(|value| **value == 0.0).count() as f64 / n, 0.0),
+            "n_unique" => (
+                values
+                    .iter()
+                    .map(|value| (value + 0.0).to_bits())
+                    .collect::<BTreeSet<_>>()
+                    .len() as f64,
+                0.0,
+            ),
+            _ => (
+                values.iter().filter(|value| **value == 0.0).count() as f64 / n,
+                0.0,
+            ),
         })
     }
 }
@@ -148,8 +199,19 @@ fn random_windows_agree_with_plain_lists() {
                  parquet: {{ path: out }} }}\n"
             ),
         );
-        let (threads, batch_rows) = (random.pick(&["1", "2", "7"]), random.pick(&["3", "100", "8192"]));
-        let args = ["run", "spec.yaml", "--memory=256MiB", "--threads", threads, "--batch-rows", batch_rows];
+        let (threads, batch_rows) = (
+            random.pick(&["1", "2", "7"]),
+            random.pick(&["3", "100", "8192"]),
+        );
+        let args = [
+            "run",
+            "spec.yaml",
+            "--memory=256MiB",
+            "--threads",
+            threads,
+            "--batch-rows",
+            batch_rows,
+        ];
         shop.forebay(&args).expect(0);
         let found = series::by_id(&shop.rows("out"));
         let mut series: BTreeMap<_, Vec<&DemandRow>> = BTreeMap::new();
@@ -158,17 +220,28 @@ fn random_windows_agree_with_plain_lists() {
             let series = series.entry(row.series()).or_default();
             series.push(row);
             for (name, window) in &windows {
-                expected.entry(name).or_default().push(window.expected(series));
+                expected
+                    .entry(name)
+                    .or_default()
+                    .push(window.expected(series));
             }
         }
         for (name, expected) in expected {
-            for ((row, found), expected) in rows.iter().zip(series::numbers(&found, name)).zip(expected) {
+            for ((row, found), expected) in
+                rows.iter().zip(series::numbers(&found, name)).zip(expected)
+            {
                 let near = match (found, expected) {
-                    (Some(a), Some((b, size))) => (a - b).abs() <= 1e-9 * (a.abs() + b.abs() + size),
+                    (Some(a), Some((b, size))) => {
+                        (a - b).abs() <= 1e-9 * (a.abs() + b.abs() + size)
+                    }
                     (None, None) => true,
                     _ => false,
                 };
-                assert!(near, "seed {seed}, {:?}: {found:?}, not {expected:?}, at {row:?}", windows[name]);
+                assert!(
+                    near,
+                    "seed {seed}, {:?}: {found:?}, not {expected:?}, at {row:?}",
+                    windows[name]
+                );
             }
         }
     }

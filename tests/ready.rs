@@ -25,7 +25,11 @@ fn not_ready(shop: &TestDirectory, says: &[&str]) {
     let call = run(shop, 75);
     assert_eq!(call.summary()["fault"]["code"], "FB0306");
     for words in ["`demand` is not ready", "spec.yaml:4:"].iter().chain(says) {
-        assert!(call.stderr.contains(words), "`{words}` is missing in\n{}", call.stderr);
+        assert!(
+            call.stderr.contains(words),
+            "`{words}` is missing in\n{}",
+            call.stderr
+        );
     }
     assert!(!shop.path("out").exists());
 }
@@ -43,10 +47,19 @@ fn a_marker() {
 fn a_run_waits_for_a_marker_that_comes() {
     let shop = shop("marker: done, timeout: 10m");
     shop.demand("data", 1000);
-    let mut child = shop.command(&["run", "spec.yaml", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut child = shop
+        .command(&["run", "spec.yaml", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
     let waits = lines.next().unwrap();
-    assert!(waits.contains("\"event\":\"waiting\"") && waits.contains("the marker done"), "{waits}");
+    assert!(
+        waits.contains("\"event\":\"waiting\"") && waits.contains("the marker done"),
+        "{waits}"
+    );
     std::fs::write(shop.path("done"), "").unwrap();
     let last = lines.last().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{last}");
@@ -59,7 +72,10 @@ fn a_count_of_files() {
     not_ready(&shop, &["2 files wanted, 0 found"]);
     shop.demand("more", 1000);
     std::fs::create_dir(shop.path("data")).unwrap();
-    let mut files: Vec<_> = std::fs::read_dir(shop.path("more")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> = std::fs::read_dir(shop.path("more"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     files.sort();
     let copy = |file: &std::path::Path| {
         std::fs::copy(file, shop.path("data").join(file.file_name().unwrap())).unwrap();
@@ -79,11 +95,19 @@ fn a_count_of_files() {
 fn an_age_of_files() {
     let shop = shop("min_age: 1h");
     shop.demand("data", 1000);
-    let files: Vec<_> = std::fs::read_dir(shop.path("data")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let files: Vec<_> = std::fs::read_dir(shop.path("data"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     let long_ago = SystemTime::now() - Duration::from_secs(7200);
     for file in &files {
         not_ready(&shop, &["files that are 3600 s old wanted"]);
-        std::fs::File::options().write(true).open(file).unwrap().set_modified(long_ago).unwrap();
+        std::fs::File::options()
+            .write(true)
+            .open(file)
+            .unwrap()
+            .set_modified(long_ago)
+            .unwrap();
     }
     run(&shop, 0);
 }
@@ -92,10 +116,17 @@ fn an_age_of_files() {
 fn a_source_that_waits_for_nothing_is_a_mistake() {
     for (ready, says) in [
         ("timeout: 2h", "`ready` says nothing to wait for"),
-        ("marker: done, timeout: soon", "`soon` is not a length of time"),
+        (
+            "marker: done, timeout: soon",
+            "`soon` is not a length of time",
+        ),
         ("files: 0", "files"),
     ] {
         let call = shop(ready).forebay(&["check", "spec.yaml"]).expect(78);
-        assert!(call.stderr.contains(says), "`{says}` is missing in\n{}", call.stderr);
+        assert!(
+            call.stderr.contains(says),
+            "`{says}` is missing in\n{}",
+            call.stderr
+        );
     }
 }

@@ -65,8 +65,15 @@ const FRACTION: &str = "derive: { qty: \"CAST(qty AS DOUBLE)\" }\n      - drop: 
 
 /// The spec with steps before the rows of the future, and one behind the windows.
 fn spec(before: &str, behind: &str) -> String {
-    let line = |step: &str| if step.is_empty() { String::new() } else { format!("      - {step}\n") };
-    SPEC.replace("BEFORE\n", &line(before)).replace("BEHIND\n", &line(behind))
+    let line = |step: &str| {
+        if step.is_empty() {
+            String::new()
+        } else {
+            format!("      - {step}\n")
+        }
+    };
+    SPEC.replace("BEFORE\n", &line(before))
+        .replace("BEHIND\n", &line(behind))
 }
 
 /// Series that walk at random, by item and day.
@@ -75,7 +82,9 @@ fn walks() -> BTreeMap<(String, i32), f64> {
     for item in 0..ITEMS {
         let (mut seed, mut value) = (item + 1, 200.0);
         for day in 0..DAYS {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             value += (seed >> 11) as f64 / (1u64 << 53) as f64 * 20.0 - 10.0;
             values.insert((format!("item {item:02}"), FIRST_DAY + day), value);
         }
@@ -85,17 +94,31 @@ fn walks() -> BTreeMap<(String, i32), f64> {
 
 /// Writes rows to a file.
 fn write(shop: &TestDirectory, name: &str, rows: &[(&(String, i32), &f64)], label: &DataType) {
-    let quantities: ArrayRef = Arc::new(rows.iter().map(|(_, qty)| **qty).collect::<Float64Array>());
+    let quantities: ArrayRef =
+        Arc::new(rows.iter().map(|(_, qty)| **qty).collect::<Float64Array>());
     let rows = RecordBatch::try_from_iter([
-        ("date", Arc::new(rows.iter().map(|((_, day), _)| Some(*day)).collect::<Date32Array>()) as ArrayRef),
-        ("item", Arc::new(StringArray::from_iter_values(rows.iter().map(|((item, _), _)| item)))),
+        (
+            "date",
+            Arc::new(
+                rows.iter()
+                    .map(|((_, day), _)| Some(*day))
+                    .collect::<Date32Array>(),
+            ) as ArrayRef,
+        ),
+        (
+            "item",
+            Arc::new(StringArray::from_iter_values(
+                rows.iter().map(|((item, _), _)| item),
+            )),
+        ),
         ("qty", cast(&quantities, label).unwrap()),
         ("price", quantities),
     ]);
     let rows = rows.unwrap();
     let path = shop.path(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let mut writer = ArrowWriter::try_new(std::fs::File::create(path).unwrap(), rows.schema(), None).unwrap();
+    let mut writer =
+        ArrowWriter::try_new(std::fs::File::create(path).unwrap(), rows.schema(), None).unwrap();
     writer.write(&rows).unwrap();
     writer.close().unwrap();
 }
@@ -105,7 +128,10 @@ fn shop(label: &DataType) -> TestDirectory {
     let shop = TestDirectory::new();
     let values = walks();
     for from in (FIRST_DAY..FIRST_DAY + DAYS).step_by(4) {
-        let mut rows: Vec<_> = values.iter().filter(|((_, day), _)| (from..from + 4).contains(day)).collect();
+        let mut rows: Vec<_> = values
+            .iter()
+            .filter(|((_, day), _)| (from..from + 4).contains(day))
+            .collect();
         rows.sort_by_key(|((item, day), _)| (*day, item.clone()));
         write(&shop, &format!("walks/{from}.parquet"), &rows, label);
     }
@@ -114,18 +140,37 @@ fn shop(label: &DataType) -> TestDirectory {
 }
 
 fn run(shop: &TestDirectory, name: &str, more: &[&str]) -> ProgramOutput {
-    let (out, state) = (format!("--param=out={name}"), format!("--state={name}/state"));
+    let (out, state) = (
+        format!("--param=out={name}"),
+        format!("--state={name}/state"),
+    );
     let args = ["run", "spec.yaml", "--json", &out, &state];
-    shop.command(&[&args[..], more].concat()).env("FOREBAY_RANGE_BYTES", "2000").watched().into()
+    shop.command(&[&args[..], more].concat())
+        .env("FOREBAY_RANGE_BYTES", "2000")
+        .watched()
+        .into()
 }
 
 /// The predictions of a forecast by item and day.
 fn predicted(rows: &RecordBatch) -> BTreeMap<(String, i32), u32> {
     let items = cast(rows.column_by_name("item").unwrap(), &DataType::Utf8).unwrap();
-    let days = rows.column_by_name("date").unwrap().as_primitive::<Date32Type>();
-    let predictions = rows.column_by_name("prediction").unwrap().as_primitive::<Float32Type>();
-    let row =
-        |row| ((items.as_string::<i32>().value(row).to_owned(), days.value(row)), predictions.value(row).to_bits());
+    let days = rows
+        .column_by_name("date")
+        .unwrap()
+        .as_primitive::<Date32Type>();
+    let predictions = rows
+        .column_by_name("prediction")
+        .unwrap()
+        .as_primitive::<Float32Type>();
+    let row = |row| {
+        (
+            (
+                items.as_string::<i32>().value(row).to_owned(),
+                days.value(row),
+            ),
+            predictions.value(row).to_bits(),
+        )
+    };
     (0..rows.num_rows()).map(row).collect()
 }
 
@@ -143,9 +188,14 @@ fn each_step_is_predicted_from_the_predictions_before_it() {
             let item = format!("item {item:02}");
             let back = |days: i32| values[&(item.clone(), day - days)];
             let highest = back(1).max(back(2)).max(back(3));
-            let features =
-                [("qty_lag_1d", back(1)), ("qty_lag_2d", back(2)), ("qty_max_3d", highest), ("qty_lag_5d", back(5))];
-            let column = |(name, value)| (name, Arc::new(Float64Array::from(vec![value])) as ArrayRef);
+            let features = [
+                ("qty_lag_1d", back(1)),
+                ("qty_lag_2d", back(2)),
+                ("qty_max_3d", highest),
+                ("qty_lag_5d", back(5)),
+            ];
+            let column =
+                |(name, value)| (name, Arc::new(Float64Array::from(vec![value])) as ArrayRef);
             let row = RecordBatch::try_from_iter(features.map(column)).unwrap();
             let prediction = model.predict(&row).unwrap().point.value(0);
             values.insert((item.clone(), day), f64::from(prediction));
@@ -155,13 +205,21 @@ fn each_step_is_predicted_from_the_predictions_before_it() {
     assert_eq!(found, expected);
     // The steps of a series differ in what was predicted before them.
     let of_item = |steps: std::ops::Range<i32>| -> Vec<u32> {
-        steps.map(|step| found[&("item 00".to_owned(), FIRST_DAY + DAYS + step)]).collect()
+        steps
+            .map(|step| found[&("item 00".to_owned(), FIRST_DAY + DAYS + step)])
+            .collect()
     };
     assert_ne!(of_item(0..1), of_item(1..2));
 
     // The same by hand, and on any number of threads and workers.
     let rows = shop.rows("out/forecast");
-    let by_hand = ["predict", "out/trees", "--source=walks", "--output=by_hand", "--state=hand-state"];
+    let by_hand = [
+        "predict",
+        "out/trees",
+        "--source=walks",
+        "--output=by_hand",
+        "--state=hand-state",
+    ];
     shop.forebay(&by_hand).expect(0);
     assert!(shop.rows("by_hand") == rows);
     run(&shop, "slow", &["--threads=1", "--batch-rows=5"]).expect(0);
@@ -171,9 +229,17 @@ fn each_step_is_predicted_from_the_predictions_before_it() {
     let calm = WorkerProcess::start(&shop, &[], &[]);
     let doomed = WorkerProcess::start(&shop, &[], &[("FOREBAY_KILL_ON", "write a file of rows")]);
     let workers = workers_option(&[&doomed, &calm]);
-    let by_hand = ["predict", "out/trees", "--source=walks", "--output=killed", "--state=killed-state", &workers];
+    let by_hand = [
+        "predict",
+        "out/trees",
+        "--source=walks",
+        "--output=killed",
+        "--state=killed-state",
+        &workers,
+    ];
     // There is one task: the worker that gets it first is not for the test to choose.
-    shop.forebay(&[&by_hand[..], &["--lease-seconds=5"]].concat()).expect(0);
+    shop.forebay(&[&by_hand[..], &["--lease-seconds=5"]].concat())
+        .expect(0);
     assert!(shop.rows("killed") == rows);
 
     // A day later.
@@ -185,7 +251,12 @@ fn each_step_is_predicted_from_the_predictions_before_it() {
         .map(|((item, _), qty)| ((item.clone(), day), qty + 1.0))
         .collect();
     let next: Vec<_> = next.iter().map(|(key, qty)| (key, qty)).collect();
-    write(&shop, &format!("walks/{day}.parquet"), &next, &DataType::Float64);
+    write(
+        &shop,
+        &format!("walks/{day}.parquet"),
+        &next,
+        &DataType::Float64,
+    );
     run(&shop, "out", &[]).expect(0);
     let later = shop.rows("out/forecast");
     assert!(later != rows);
@@ -200,12 +271,27 @@ fn quantiles_and_groups_follow_the_point_forecast() {
         "categorical: []",
         "categorical: []\n      quantiles: [0.1, 0.9]\n      by: [item]\n      min_rows: 40",
     );
-    shop.write("spec.yaml", &text.replace("path: \"${out}/forecast\"", "path: \"${out}/forecast\", min: 195"));
+    shop.write(
+        "spec.yaml",
+        &text.replace(
+            "path: \"${out}/forecast\"",
+            "path: \"${out}/forecast\", min: 195",
+        ),
+    );
     let summary = run(&shop, "out", &[]).expect(0).summary();
-    assert!(summary["models"][0]["groups"]["trained"].as_u64().unwrap() > 1, "{summary}");
+    assert!(
+        summary["models"][0]["groups"]["trained"].as_u64().unwrap() > 1,
+        "{summary}"
+    );
     let rows = shop.rows("out/forecast");
     assert_eq!(rows.num_rows() as u64, ITEMS * STEPS as u64);
-    let low = rows.column_by_name("prediction").unwrap().as_primitive::<Float32Type>().values().iter().copied();
+    let low = rows
+        .column_by_name("prediction")
+        .unwrap()
+        .as_primitive::<Float32Type>()
+        .values()
+        .iter()
+        .copied();
     assert!(low.fold(f32::MAX, f32::min) >= 195.0);
     assert!(summary["forecasts"][0]["clipped"].as_u64().unwrap() > 0);
     assert!(rows.column_by_name("prediction_q90").is_some());
@@ -219,21 +305,35 @@ fn what_cannot_be_computed_from_predictions_is_refused() {
     let check = |text: &str, words: &[&str]| {
         shop.write("spec.yaml", text);
         let said = shop.forebay(&["check", "spec.yaml"]).expect(78).stderr;
-        words.iter().for_each(|word| assert!(said.contains(word), "`{word}` is missing:\n{said}"));
+        words
+            .iter()
+            .for_each(|word| assert!(said.contains(word), "`{word}` is missing:\n{said}"));
     };
     let cases: [(&str, &str, &[&str]); 5] = [
         (
             "",
             "lag: { columns: [price], by: [1d] }\n      - drop: [price]",
-            &["`price_lag_1d` in sink `trees`", "predicted 5d ahead", "predicts `qty` alone"],
+            &[
+                "`price_lag_1d` in sink `trees`",
+                "predicted 5d ahead",
+                "predicts `qty` alone",
+            ],
         ),
         (
             ALONE,
             "rolling: { columns: [qty], compute: [mean], over: [3d] }",
             &["`qty_mean_3d` in sink `trees`", "predicted one step ahead"],
         ),
-        (ALONE, "derive: { qty: \"qty * 2\" }", &["changes the label `qty` behind `future_rows`"]),
-        ("", "", &["`price` in sink `trees`", "predicted one step ahead"]),
+        (
+            ALONE,
+            "derive: { qty: \"qty * 2\" }",
+            &["changes the label `qty` behind `future_rows`"],
+        ),
+        (
+            "",
+            "",
+            &["`price` in sink `trees`", "predicted one step ahead"],
+        ),
         (
             "derive: { twice: \"qty * 2\" }\n      - drop: [price]",
             "lag: { columns: [twice], by: [1d] }\n      - drop: [twice]",
@@ -245,20 +345,38 @@ fn what_cannot_be_computed_from_predictions_is_refused() {
     }
     let without = spec(ALONE, "").replace("      - future_rows: { horizon: 5d, every: 1d }\n", "");
     let end = without.find("  forecast:").unwrap();
-    check(&without[..end], &["`strategy: recursive` predicts rows of the future, and `near` has none"]);
-    check(&spec(ALONE, "").replace("model: gbdt", "model: mlp"), &["has no field"]);
+    check(
+        &without[..end],
+        &["`strategy: recursive` predicts rows of the future, and `near` has none"],
+    );
+    check(
+        &spec(ALONE, "").replace("model: gbdt", "model: mlp"),
+        &["has no field"],
+    );
 }
 
 #[test]
 fn rows_that_cannot_feed_back_are_refused() {
     let shop = shop(&DataType::Int64);
     let said = run(&shop, "out", &[]).expect(78).stderr;
-    assert!(said.contains("which is Int64") && said.contains("CAST(qty AS DOUBLE)"), "{said}");
+    assert!(
+        said.contains("which is Int64") && said.contains("CAST(qty AS DOUBLE)"),
+        "{said}"
+    );
     shop.write("spec.yaml", &spec(FRACTION, ""));
     run(&shop, "out", &[]).expect(0);
     // Rows of the past are not predicted one from another.
-    let past = ["predict", "out/trees", "--source=walks", "--output=past", "--split=train"];
-    let split = format!("split: {{ train: \"date < DATE '2020-01-01'\" }}\n{}", spec(FRACTION, ""));
+    let past = [
+        "predict",
+        "out/trees",
+        "--source=walks",
+        "--output=past",
+        "--split=train",
+    ];
+    let split = format!(
+        "split: {{ train: \"date < DATE '2020-01-01'\" }}\n{}",
+        spec(FRACTION, "")
+    );
     shop.write("spec.yaml", &split);
     run(&shop, "out", &[]).expect(0);
     let said = shop.forebay(&past).expect(78).stderr;
@@ -273,7 +391,9 @@ fn rows_that_cannot_feed_back_are_refused() {
     rows.sort_by_key(|((item, day), _)| (day.wrapping_mul(40_503) % 61, item.clone()));
     write(&shop, "shuffled/all.parquet", &rows, &DataType::Float64);
     shop.write("spec.yaml", &spec(ALONE, ""));
-    let said = run(&shop, "unordered", &["--param=data=shuffled"]).expect(78).stderr;
+    let said = run(&shop, "unordered", &["--param=data=shuffled"])
+        .expect(78)
+        .stderr;
     assert!(said.contains("in no order of time"), "{said}");
 }
 
@@ -285,12 +405,21 @@ fn a_backtest_shows_it_beside_one_model_for_all_steps() {
   of_direct: { from: far, predict: { model: direct, path: out/direct } }
 "#;
     shop.write("spec.yaml", &(spec(ALONE, "") + direct));
-    let done = shop.forebay(&["backtest", "spec.yaml", "--folds=3", "--every=5d", "--json"]).expect(0).summary();
+    let done = shop
+        .forebay(&["backtest", "spec.yaml", "--folds=3", "--every=5d", "--json"])
+        .expect(0)
+        .summary();
     let forecasts = done["backtest"]["forecasts"].as_array().unwrap();
     let rmse = |sink: &str| -> Vec<f64> {
-        let forecast = forecasts.iter().find(|forecast| forecast["sink"] == sink).unwrap();
+        let forecast = forecasts
+            .iter()
+            .find(|forecast| forecast["sink"] == sink)
+            .unwrap();
         let steps = forecast["forecasters"][0]["steps"].as_array().unwrap();
-        steps.iter().map(|step: &Value| step["rmse"].as_f64().unwrap()).collect()
+        steps
+            .iter()
+            .map(|step: &Value| step["rmse"].as_f64().unwrap())
+            .collect()
     };
     let (direct, recursive) = (rmse("of_direct"), rmse("forecast"));
     assert_eq!((direct.len(), recursive.len()), (5, 5));

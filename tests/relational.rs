@@ -57,18 +57,40 @@ fn gathers_give_the_same_bits_from_any_threads() {
     let spec = shop.write("spec.yaml", SPEC);
     let layouts = [shop.demand("a", 1_000_000), shop.demand("b", 97)];
     let mut expected = None;
-    for (number, (layout, threads, batch_rows)) in
-        [(0, "1", "8192"), (0, "7", "1000"), (1, "2", "100"), (1, "1", "7")].into_iter().enumerate()
+    for (number, (layout, threads, batch_rows)) in [
+        (0, "1", "8192"),
+        (0, "7", "1000"),
+        (1, "2", "100"),
+        (1, "1", "7"),
+    ]
+    .into_iter()
+    .enumerate()
     {
-        let (data, out) = (format!("--param=data={}", layouts[layout]), format!("--param=out=out{number}"));
+        let (data, out) = (
+            format!("--param=data={}", layouts[layout]),
+            format!("--param=out=out{number}"),
+        );
         let state = format!("state{number}");
-        let args = ["run", &spec, &data, &out, "--state", &state, "--memory=256MiB", "--json"];
+        let args = [
+            "run",
+            &spec,
+            &data,
+            &out,
+            "--state",
+            &state,
+            "--memory=256MiB",
+            "--json",
+        ];
         let options = ["--threads", threads, "--batch-rows", batch_rows];
         shop.forebay(&[&args[..], &options[..]].concat()).expect(0);
-        let tables = ["both", "stores", "first"].map(|name| shop.rows(&format!("out{number}/{name}")));
+        let tables =
+            ["both", "stores", "first"].map(|name| shop.rows(&format!("out{number}/{name}")));
         match &expected {
             None => expected = Some(tables),
-            Some(known) => assert!(*known == tables, "{threads} threads, {batch_rows} rows per batch: other rows"),
+            Some(known) => assert!(
+                *known == tables,
+                "{threads} threads, {batch_rows} rows per batch: other rows"
+            ),
         }
     }
     let [both, stores, first] = expected.unwrap();
@@ -76,20 +98,42 @@ fn gathers_give_the_same_bits_from_any_threads() {
     // The same sums by hand.
     let text = |table: &arrow::array::RecordBatch, name: &str| -> Vec<String> {
         let column = table.column_by_name(name).unwrap();
-        column.as_string::<i32>().iter().map(|value| value.unwrap().to_owned()).collect()
+        column
+            .as_string::<i32>()
+            .iter()
+            .map(|value| value.unwrap().to_owned())
+            .collect()
     };
-    let revenue = both.column_by_name("revenue").unwrap().as_primitive::<Float64Type>();
+    let revenue = both
+        .column_by_name("revenue")
+        .unwrap()
+        .as_primitive::<Float64Type>();
     let mut totals = std::collections::BTreeMap::new();
     for (store, revenue) in text(&both, "store_id").into_iter().zip(revenue) {
         *totals.entry(store).or_insert(0.0) += revenue.unwrap_or(0.0);
     }
-    assert_eq!(text(&stores, "store_id"), totals.keys().cloned().collect::<Vec<_>>());
-    let found = stores.column_by_name("total").unwrap().as_primitive::<Float64Type>();
+    assert_eq!(
+        text(&stores, "store_id"),
+        totals.keys().cloned().collect::<Vec<_>>()
+    );
+    let found = stores
+        .column_by_name("total")
+        .unwrap()
+        .as_primitive::<Float64Type>();
     for (found, expected) in found.values().iter().zip(totals.values()) {
-        assert!((found - expected).abs() <= 1e-9 * expected.abs(), "{found} is not {expected}");
+        assert!(
+            (found - expected).abs() <= 1e-9 * expected.abs(),
+            "{found} is not {expected}"
+        );
     }
     assert!(
-        stores.column_by_name("weeks").unwrap().as_primitive::<Int64Type>().values().iter().all(|weeks| *weeks > 4)
+        stores
+            .column_by_name("weeks")
+            .unwrap()
+            .as_primitive::<Int64Type>()
+            .values()
+            .iter()
+            .all(|weeks| *weeks > 4)
     );
     let mut items = text(&first, "item_id");
     let before = items.len();

@@ -68,7 +68,10 @@ pub fn request_chance(seed: u64, asked: &ObservedRequest) -> f64 {
 
 impl FailureInjector {
     /// From now on, things go wrong as a rule says.
-    pub fn inject_failures(&self, rule: impl FnMut(&ObservedRequest) -> Option<RequestFailure> + Send + 'static) {
+    pub fn inject_failures(
+        &self,
+        rule: impl FnMut(&ObservedRequest) -> Option<RequestFailure> + Send + 'static,
+    ) {
         self.fired.store(0, Ordering::SeqCst);
         self.asked.lock().unwrap().clear();
         *self.rule.lock().unwrap() = Some(Box::new(rule));
@@ -96,11 +99,17 @@ impl FailureInjector {
             let nth = asked.entry((method.clone(), target.clone())).or_default();
             std::mem::replace(nth, *nth + 1)
         };
-        let asked = ObservedRequest { method, target, nth, connection };
+        let asked = ObservedRequest {
+            method,
+            target,
+            nth,
+            connection,
+        };
         // Counted under the lock, before the test can remove the rule: a rule may end a process that the test awaits.
         let mut rule = self.rule.lock().unwrap();
         let trouble = rule.as_mut().and_then(|rule| rule(&asked));
-        self.fired.fetch_add(u64::from(trouble.is_some()), Ordering::SeqCst);
+        self.fired
+            .fetch_add(u64::from(trouble.is_some()), Ordering::SeqCst);
         trouble
     }
 
@@ -113,10 +122,14 @@ impl FailureInjector {
     ) -> std::io::Result<StoreResponse> {
         match self.next_failure(connection, &request) {
             None => Ok(serve(request).await),
-            Some(RequestFailure::Refused(status)) => Ok(empty_response(StatusCode::from_u16(status).unwrap())),
+            Some(RequestFailure::Refused(status)) => {
+                Ok(empty_response(StatusCode::from_u16(status).unwrap()))
+            }
             Some(RequestFailure::Says(status, code)) => {
                 let text = format!("<Error><Code>{code}</Code><Message>no</Message></Error>");
-                let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
+                let body = Full::new(Bytes::from(text))
+                    .map_err(|never| match never {})
+                    .boxed_unsync();
                 Ok(Response::builder().status(status).body(body).unwrap())
             }
             Some(RequestFailure::After(first)) => {
@@ -138,19 +151,31 @@ impl FailureInjector {
             Some(RequestFailure::CutBody) => {
                 let (parts, body) = serve(request).await.into_parts();
                 let whole = body.collect().await?.to_bytes();
-                let half = vec![Ok(Frame::data(whole.slice(..whole.len() / 2))), Err(connection_cut())];
-                Ok(Response::from_parts(parts, BodyExt::boxed_unsync(StreamBody::new(futures::stream::iter(half)))))
+                let half = vec![
+                    Ok(Frame::data(whole.slice(..whole.len() / 2))),
+                    Err(connection_cut()),
+                ];
+                Ok(Response::from_parts(
+                    parts,
+                    BodyExt::boxed_unsync(StreamBody::new(futures::stream::iter(half))),
+                ))
             }
             Some(RequestFailure::Slow) => {
                 let (parts, body) = serve(request).await.into_parts();
                 let whole = body.collect().await?.to_bytes();
-                let dripping = SlowBody { rest: whole, given_up: self.given_up.clone() };
+                let dripping = SlowBody {
+                    rest: whole,
+                    given_up: self.given_up.clone(),
+                };
                 let drops = futures::stream::unfold(dripping, |mut body| async move {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     let drop = body.rest.split_to(body.rest.len().min(100));
                     (!drop.is_empty()).then(|| (Ok(Frame::data(drop)), body))
                 });
-                Ok(Response::from_parts(parts, BodyExt::boxed_unsync(StreamBody::new(drops))))
+                Ok(Response::from_parts(
+                    parts,
+                    BodyExt::boxed_unsync(StreamBody::new(drops)),
+                ))
             }
         }
     }
@@ -174,6 +199,7 @@ struct SlowBody {
 
 impl Drop for SlowBody {
     fn drop(&mut self) {
-        self.given_up.fetch_add(u64::from(!self.rest.is_empty()), Ordering::SeqCst);
+        self.given_up
+            .fetch_add(u64::from(!self.rest.is_empty()), Ordering::SeqCst);
     }
 }

@@ -17,9 +17,27 @@ struct ClicksJob<'a> {
 
 impl ClicksJob<'_> {
     fn start(&self, out: &str, state: &str) -> Child {
-        let (data, out) = (format!("--param=log={}", self.data), format!("--param=out={out}"));
-        let args = ["run", &self.spec, &data, &out, "--state", state, "--threads=2", "--memory=256MiB", "--json"];
-        self.shop.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        let (data, out) = (
+            format!("--param=log={}", self.data),
+            format!("--param=out={out}"),
+        );
+        let args = [
+            "run",
+            &self.spec,
+            &data,
+            &out,
+            "--state",
+            state,
+            "--threads=2",
+            "--memory=256MiB",
+            "--json",
+        ];
+        self.shop
+            .command(&args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
     }
 }
 
@@ -33,13 +51,24 @@ fn random(seed: u64) -> u64 {
 #[test]
 fn a_killed_run_continues_and_nothing_half_written_shows() {
     let shop = TestDirectory::new();
-    let job = ClicksJob { shop: &shop, spec: ready_made("clicks.yaml"), data: shop.clicks("data", 500) };
+    let job = ClicksJob {
+        shop: &shop,
+        spec: ready_made("clicks.yaml"),
+        data: shop.clicks("data", 500),
+    };
     let begun = Instant::now();
     let done = job.start("calm", "calm-state").wait_with_output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
     let whole = begun.elapsed();
     let expected = shop.rows("calm");
-    let kills = std::env::var("FOREBAY_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
+    let kills = std::env::var("FOREBAY_KILLS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(KILLS);
     let mut fired = 0;
     for seed in 0..kills {
         let (out, state) = (format!("out{seed}"), format!("state{seed}"));
@@ -61,27 +90,64 @@ fn a_killed_run_continues_and_nothing_half_written_shows() {
             assert!(shop.rows(&out) == expected, "seed {seed}: a mixture shows");
         }
         let resumed = job.start(&out, &state).wait_with_output().unwrap();
-        assert!(resumed.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&resumed.stderr));
-        assert!(shop.rows(&out) == expected, "seed {seed}: other rows after resuming");
-        let (calm, now) = (shop.path("calm-state/artifacts"), shop.path(&state).join("artifacts"));
-        let names = |dir: &std::path::Path| content(dir).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-        assert_eq!(names(&calm), names(&now), "seed {seed}: other files after resuming");
-        assert!(content(&calm) == content(&now), "seed {seed}: another artifact after resuming");
+        assert!(
+            resumed.status.success(),
+            "seed {seed}: {}",
+            String::from_utf8_lossy(&resumed.stderr)
+        );
+        assert!(
+            shop.rows(&out) == expected,
+            "seed {seed}: other rows after resuming"
+        );
+        let (calm, now) = (
+            shop.path("calm-state/artifacts"),
+            shop.path(&state).join("artifacts"),
+        );
+        let names = |dir: &std::path::Path| {
+            content(dir)
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names(&calm),
+            names(&now),
+            "seed {seed}: other files after resuming"
+        );
+        assert!(
+            content(&calm) == content(&now),
+            "seed {seed}: another artifact after resuming"
+        );
     }
-    assert!(fired * 2 >= kills, "only {fired} of {kills} kills came before the end");
+    assert!(
+        fired * 2 >= kills,
+        "only {fired} of {kills} kills came before the end"
+    );
 }
 
 #[test]
 fn a_committed_pass_is_never_done_again() {
     let shop = TestDirectory::new();
-    let job = ClicksJob { shop: &shop, spec: ready_made("clicks.yaml"), data: shop.clicks("data", 500) };
+    let job = ClicksJob {
+        shop: &shop,
+        spec: ready_made("clicks.yaml"),
+        data: shop.clicks("data", 500),
+    };
     let done = job.start("out", "state").wait_with_output().unwrap();
     assert!(done.status.success());
     let states = content(&shop.path("state/states"));
     let stamps = |name: &str| {
-        let entries = std::fs::read_dir(shop.path(name)).unwrap().map(Result::unwrap);
-        let mut stamps: Vec<_> =
-            entries.map(|entry| (entry.file_name(), entry.metadata().unwrap().modified().unwrap())).collect();
+        let entries = std::fs::read_dir(shop.path(name))
+            .unwrap()
+            .map(Result::unwrap);
+        let mut stamps: Vec<_> = entries
+            .map(|entry| {
+                (
+                    entry.file_name(),
+                    entry.metadata().unwrap().modified().unwrap(),
+                )
+            })
+            .collect();
         stamps.sort();
         stamps
     };
@@ -91,8 +157,12 @@ fn a_committed_pass_is_never_done_again() {
     let again = job.start("out", "state").wait_with_output().unwrap();
     let again: crate::support::ProgramOutput = again.into();
     let summary = again.expect(0).summary();
-    let reused: Vec<bool> =
-        summary["passes"].as_array().unwrap().iter().map(|pass| pass["reused"].as_bool().unwrap()).collect();
+    let reused: Vec<bool> = summary["passes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pass| pass["reused"].as_bool().unwrap())
+        .collect();
     let (last, learned) = reused.split_last().unwrap();
     assert!(!last && learned.iter().all(|reused| *reused), "{reused:?}");
     assert_eq!(stamps("state/states"), before);
@@ -103,7 +173,8 @@ fn a_committed_pass_is_never_done_again() {
     bytes[middle] ^= 1;
     std::fs::write(&victim, bytes).unwrap();
     shop.remove_output("out");
-    let repaired: crate::support::ProgramOutput = job.start("out", "state").wait_with_output().unwrap().into();
+    let repaired: crate::support::ProgramOutput =
+        job.start("out", "state").wait_with_output().unwrap().into();
     repaired.expect(0);
     assert!(content(&shop.path("state/states")) == states);
 }
@@ -111,28 +182,51 @@ fn a_committed_pass_is_never_done_again() {
 #[test]
 fn a_run_that_is_asked_to_stop_stops_and_goes_on_later() {
     let shop = TestDirectory::new();
-    let job = ClicksJob { shop: &shop, spec: ready_made("clicks.yaml"), data: shop.clicks("data", 100) };
+    let job = ClicksJob {
+        shop: &shop,
+        spec: ready_made("clicks.yaml"),
+        data: shop.clicks("data", 100),
+    };
     let done = job.start("calm", "calm-state").wait_with_output().unwrap();
     assert!(done.status.success());
     // During the pass that learns, and during the one that writes.
     for (number, label) in ["learn", "write"].into_iter().enumerate() {
         let (out, state) = (format!("out{number}"), format!("state{number}"));
         let mut child = job.start(&out, &state);
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let begins = |line: &String| line.contains("pass_started") && line.contains(&format!("\"label\":\"{label}"));
+        let mut lines = BufReader::new(child.stdout.take().unwrap())
+            .lines()
+            .map(Result::unwrap);
+        let begins = |line: &String| {
+            line.contains("pass_started") && line.contains(&format!("\"label\":\"{label}"))
+        };
         assert!(lines.any(|line| begins(&line)), "no pass to {label}");
         let pid = child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
         let last: serde_json::Value = serde_json::from_str(&lines.last().unwrap()).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(75), "{last}");
         assert_eq!(last["fault"]["code"], "FB0304");
         assert!(!shop.root(&out).join("_manifest.json").exists());
-        let left = content(&shop.path(&state)).into_iter().chain(content(&shop.path("")));
+        let left = content(&shop.path(&state))
+            .into_iter()
+            .chain(content(&shop.path("")));
         let half = |name: &String| name.contains("tmp-") || name.contains(".attempt-");
-        assert_eq!(left.map(|(name, _)| name).find(half), None, "half-written files are left");
+        assert_eq!(
+            left.map(|(name, _)| name).find(half),
+            None,
+            "half-written files are left"
+        );
         let resumed = job.start(&out, &state).wait_with_output().unwrap();
         assert!(resumed.status.success());
         assert!(shop.rows(&out) == shop.rows("calm"));
-        assert!(content(&shop.path(&state).join("artifacts")) == content(&shop.path("calm-state/artifacts")));
+        assert!(
+            content(&shop.path(&state).join("artifacts"))
+                == content(&shop.path("calm-state/artifacts"))
+        );
     }
 }

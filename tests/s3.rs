@@ -19,8 +19,21 @@ fn run(server: &S3Server, shop: &TestDirectory, state: &str) -> ProgramOutput {
 
 fn command(server: &S3Server, shop: &TestDirectory, state: &str) -> Command {
     let spec = ready_made("demand.yaml");
-    let args = ["run", &spec, "--param=history=s3://lake/demand", "--param=out=s3://lake/out", "--json"];
-    server.command(shop, &[&args[..], &["--state", state, "--memory=256MiB", "--threads=2"]].concat())
+    let args = [
+        "run",
+        &spec,
+        "--param=history=s3://lake/demand",
+        "--param=out=s3://lake/out",
+        "--json",
+    ];
+    server.command(
+        shop,
+        &[
+            &args[..],
+            &["--state", state, "--memory=256MiB", "--threads=2"],
+        ]
+        .concat(),
+    )
 }
 
 #[test]
@@ -28,7 +41,12 @@ fn sources_state_and_sinks_in_a_bucket() {
     let (shop, server) = S3Server::over_demand();
     let data = shop.at("buckets/lake/demand");
     let first = run(&server, &shop, "s3://lake/state").expect(0).summary();
-    let newest = ["show", "--pipeline=demand", "--state=s3://lake/state", "--json"];
+    let newest = [
+        "show",
+        "--pipeline=demand",
+        "--state=s3://lake/state",
+        "--json",
+    ];
     let newest = server.forebay(&shop, &newest).expect(0).summary();
     assert_eq!(newest["artifact_path"], first["artifact_path"]);
     assert_eq!(first["nothing_new"], false);
@@ -36,14 +54,28 @@ fn sources_state_and_sinks_in_a_bucket() {
     assert_eq!(again["nothing_new"], true);
 
     // The same artifact and rows as from local files.
-    let local = ["run", &ready_made("demand.yaml"), "--json", "--memory=256MiB"];
-    let params = [format!("--param=history={data}"), "--param=out=local".to_owned()];
-    let local = shop.forebay(&[&local[..], &[&params[0], &params[1]]].concat()).expect(0).summary();
+    let local = [
+        "run",
+        &ready_made("demand.yaml"),
+        "--json",
+        "--memory=256MiB",
+    ];
+    let params = [
+        format!("--param=history={data}"),
+        "--param=out=local".to_owned(),
+    ];
+    let local = shop
+        .forebay(&[&local[..], &[&params[0], &params[1]]].concat())
+        .expect(0)
+        .summary();
     assert_eq!(local["artifact"], first["artifact"]);
     assert!(shop.visible("buckets/lake/out") == shop.rows("local"));
 
     // Credentials are nowhere: not in specs, plans, artifacts, records or what was printed.
-    for (name, bytes) in content(&shop.path("buckets")).into_iter().chain(content(&shop.path(".forebay"))) {
+    for (name, bytes) in content(&shop.path("buckets"))
+        .into_iter()
+        .chain(content(&shop.path(".forebay")))
+    {
         let text = String::from_utf8_lossy(&bytes);
         assert!(!text.contains(SECRET), "the secret is in {name}");
     }
@@ -59,23 +91,43 @@ fn a_busy_server_is_asked_again_and_a_dead_one_is_named() {
         (left > 0).then_some(RequestFailure::Refused(503))
     });
     let busy = run(&server, &shop, "state").expect(0).summary();
-    assert_eq!((server.stop_failures(), &busy["nothing_new"]), (4, &false.into()));
+    assert_eq!(
+        (server.stop_failures(), &busy["nothing_new"]),
+        (4, &false.into())
+    );
 
     let mut gone = S3Server::start(&shop.path("buckets"));
     gone.endpoint = "http://127.0.0.1:9".to_owned();
     // Few attempts: pauses are random, and many of them may outlast its patience.
-    let call: ProgramOutput = command(&gone, &shop, "state2").env("AWS_MAX_ATTEMPTS", "4").watched().into();
+    let call: ProgramOutput = command(&gone, &shop, "state2")
+        .env("AWS_MAX_ATTEMPTS", "4")
+        .watched()
+        .into();
     let call = call.expect(75);
     assert_eq!(call.summary()["fault"]["code"], "FB0401");
     // Whether the bucket of the output is there is asked first.
-    assert!(call.stderr.contains("s3://lake/out") && call.stderr.contains("in 4 attempts"), "{}", call.stderr);
+    assert!(
+        call.stderr.contains("s3://lake/out") && call.stderr.contains("in 4 attempts"),
+        "{}",
+        call.stderr
+    );
 
     // A bucket that is not there is the user's to mend, and says so.
     let spec = ready_made("demand.yaml");
-    let args = ["run", &spec, "--param=history=s3://nowhere/demand", "--param=out=out", "--json"];
+    let args = [
+        "run",
+        &spec,
+        "--param=history=s3://nowhere/demand",
+        "--param=out=out",
+        "--json",
+    ];
     let call = server.forebay(&shop, &args);
     assert_ne!(call.code, 0);
-    assert!(call.stderr.contains("s3://nowhere/demand"), "{}", call.stderr);
+    assert!(
+        call.stderr.contains("s3://nowhere/demand"),
+        "{}",
+        call.stderr
+    );
 }
 
 #[test]
@@ -84,9 +136,18 @@ fn files_are_read_without_asking_for_them_first() {
     let asked: Arc<Mutex<BTreeMap<(String, String), u64>>> = Arc::default();
     let seen = asked.clone();
     server.inject_failures(move |request| {
-        let file = request.target.split('?').next().unwrap_or_default().to_owned();
+        let file = request
+            .target
+            .split('?')
+            .next()
+            .unwrap_or_default()
+            .to_owned();
         if file.contains("/lake/demand/") {
-            *seen.lock().unwrap().entry((request.method.clone(), file)).or_default() += 1;
+            *seen
+                .lock()
+                .unwrap()
+                .entry((request.method.clone(), file))
+                .or_default() += 1;
         }
         None
     });
@@ -96,15 +157,27 @@ fn files_are_read_without_asking_for_them_first() {
     assert!(asked.keys().all(|(method, _)| method == "GET"), "{asked:?}");
     // The footer once, and each of the passes.
     let reads = summary["passes"].as_array().unwrap().len() as u64;
-    assert!(asked.values().all(|count| *count <= 1 + reads), "{reads} passes: {asked:?}");
+    assert!(
+        asked.values().all(|count| *count <= 1 + reads),
+        "{reads} passes: {asked:?}"
+    );
     let storage = &summary["storage"];
-    assert!(storage["requests"].as_u64().unwrap() >= asked.values().sum(), "{storage}");
+    assert!(
+        storage["requests"].as_u64().unwrap() >= asked.values().sum(),
+        "{storage}"
+    );
     let bytes: u64 = std::fs::read_dir(shop.path("buckets/lake/demand"))
         .unwrap()
         .map(|file| file.unwrap().metadata().unwrap().len())
         .sum();
-    assert!(storage["bytes_read"].as_u64().unwrap() > bytes / 2, "{storage}");
-    assert!(storage["bytes_written"].as_u64().unwrap() > 0 && storage["wait_seconds"].as_f64().unwrap() > 0.0);
+    assert!(
+        storage["bytes_read"].as_u64().unwrap() > bytes / 2,
+        "{storage}"
+    );
+    assert!(
+        storage["bytes_written"].as_u64().unwrap() > 0
+            && storage["wait_seconds"].as_f64().unwrap() > 0.0
+    );
     assert_eq!(storage["retries"], 0);
 }
 
@@ -116,7 +189,9 @@ fn two_thousand_columns_take_few_requests() {
     std::fs::create_dir_all(shop.path("buckets/lake/wide")).unwrap();
     let server = S3Server::start(&shop.path("buckets"));
     for day in 0..4 {
-        let numbers: ArrayRef = Arc::new(Float64Array::from_iter_values((0..400).map(|row| f64::from(row * 7 + day))));
+        let numbers: ArrayRef = Arc::new(Float64Array::from_iter_values(
+            (0..400).map(|row| f64::from(row * 7 + day)),
+        ));
         let words = (0..400).map(|row| format!("word {}", (row * 7 + day) % 399));
         let words: ArrayRef = Arc::new(StringArray::from_iter_values(words));
         let columns = (0..COLUMNS).map(|column| match column % 2 {
@@ -124,7 +199,9 @@ fn two_thousand_columns_take_few_requests() {
             _ => (format!("word_{column}"), words.clone()),
         });
         let batch = RecordBatch::try_from_iter(columns).unwrap();
-        let file = std::fs::File::create(shop.path(&format!("buckets/lake/wide/2026-01-0{}.parquet", day + 1)));
+        let file = std::fs::File::create(
+            shop.path(&format!("buckets/lake/wide/2026-01-0{}.parquet", day + 1)),
+        );
         let mut writer = ArrowWriter::try_new(file.unwrap(), batch.schema(), None).unwrap();
         writer.write(&batch).unwrap();
         writer.close().unwrap();
@@ -138,26 +215,62 @@ fn two_thousand_columns_take_few_requests() {
     let asked: Arc<Mutex<BTreeMap<String, usize>>> = Arc::default();
     let seen = asked.clone();
     server.inject_failures(move |request| {
-        *seen.lock().unwrap().entry(request.method.to_string()).or_default() += 1;
+        *seen
+            .lock()
+            .unwrap()
+            .entry(request.method.to_string())
+            .or_default() += 1;
         None
     });
-    let fit = || server.forebay(&shop, &["fit", &spec, "--json", "--state=s3://lake/state", "--threads=2"]).expect(0);
+    let fit = || {
+        server
+            .forebay(
+                &shop,
+                &[
+                    "fit",
+                    &spec,
+                    "--json",
+                    "--state=s3://lake/state",
+                    "--threads=2",
+                ],
+            )
+            .expect(0)
+    };
     let first = fit().summary();
     let puts = std::mem::take(&mut *asked.lock().unwrap());
     assert!(puts["PUT"] < 50, "{puts:?}");
     // The next run finds all of them.
     let again = fit().summary();
-    assert_eq!((&again["artifact"], &again["nothing_new"]), (&first["artifact"], &true.into()));
+    assert_eq!(
+        (&again["artifact"], &again["nothing_new"]),
+        (&first["artifact"], &true.into())
+    );
     let asked = std::mem::take(&mut *asked.lock().unwrap());
-    assert!(asked["GET"] + asked.get("HEAD").unwrap_or(&0) < 50, "{asked:?}");
+    assert!(
+        asked["GET"] + asked.get("HEAD").unwrap_or(&0) < 50,
+        "{asked:?}"
+    );
     // The artifact has the same findings as one that was learned from local files.
     let data = format!("path: \"{}/*.parquet\"", shop.at("buckets/lake/wide"));
-    let local = std::fs::read_to_string(&spec).unwrap().replace("path: \"s3://lake/wide/*.parquet\"", &data);
+    let local = std::fs::read_to_string(&spec)
+        .unwrap()
+        .replace("path: \"s3://lake/wide/*.parquet\"", &data);
     shop.write("local.yaml", &local);
-    let local = shop.forebay(&["fit", "local.yaml", "--json", "--state=local"]).expect(0).summary();
+    let local = shop
+        .forebay(&["fit", "local.yaml", "--json", "--state=local"])
+        .expect(0)
+        .summary();
     assert_eq!(local["artifact"], first["artifact"]);
-    let files = content(&shop.path("local")).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let files = content(&shop.path("local"))
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect::<Vec<_>>();
     assert!(files.len() < 50, "{files:?}");
-    let shown = shop.forebay(&["show", &format!("local/artifacts/{}", first["artifact"].as_str().unwrap())]).expect(0);
+    let shown = shop
+        .forebay(&[
+            "show",
+            &format!("local/artifacts/{}", first["artifact"].as_str().unwrap()),
+        ])
+        .expect(0);
     assert!(shown.stdout.contains("word_1999"), "{}", shown.stdout);
 }

@@ -12,14 +12,19 @@ use crate::support::TestDirectory;
 /// Runs steps over one file with these columns.
 pub fn run<const N: usize>(columns: [(&str, ArrayRef); N], steps: &str) -> RecordBatch {
     let shop = TestDirectory::new();
-    let columns = columns.into_iter().map(|(name, column)| (name, column, true));
+    let columns = columns
+        .into_iter()
+        .map(|(name, column)| (name, column, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
     std::fs::create_dir(shop.path("data")).unwrap();
     let file = std::fs::File::create(shop.path("data/a.parquet")).unwrap();
     let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
     writer.write(&batch).unwrap();
     writer.close().unwrap();
-    let steps: String = steps.lines().map(|line| format!("      {}\n", line.trim())).collect();
+    let steps: String = steps
+        .lines()
+        .map(|line| format!("      {}\n", line.trim()))
+        .collect();
     let spec = format!(
         "version: 1\nname: test\nsources:\n  data:\n    parquet: {{ path: data }}\nsteps:\n  features:\n    \
          from: data\n    do:\n{steps}sinks:\n  table: {{ from: features, parquet: {{ path: out }} }}\n"
@@ -53,7 +58,10 @@ fn buckets(rows: &RecordBatch, name: &str) -> Vec<i32> {
 fn assert_close(actual: &[Option<f64>], expected: &[f64]) {
     assert_eq!(actual.len(), expected.len());
     for (actual, expected) in actual.iter().zip(expected) {
-        assert!((actual.unwrap() - expected).abs() <= 1e-12 * expected.abs(), "{actual:?}, not {expected}");
+        assert!(
+            (actual.unwrap() - expected).abs() <= 1e-12 * expected.abs(),
+            "{actual:?}, not {expected}"
+        );
     }
 }
 
@@ -63,7 +71,13 @@ fn assert_close(actual: &[Option<f64>], expected: &[f64]) {
 fn standardize_divides_by_the_population_deviation() {
     let x = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
     let rows = run(
-        [("x", numbers(&x)), ("n", Arc::new(Int64Array::from(vec![2, 4, 4, 4, 5, 5, 7, 9])))],
+        [
+            ("x", numbers(&x)),
+            (
+                "n",
+                Arc::new(Int64Array::from(vec![2, 4, 4, 4, 5, 5, 7, 9])),
+            ),
+        ],
         "- standardize: { columns: [x], suffix: _0 }
          - standardize: { columns: [x], ddof: 1, suffix: _1 }
          - standardize: { columns: [n] }",
@@ -71,7 +85,12 @@ fn standardize_divides_by_the_population_deviation() {
     let expected = [-1.5, -0.5, -0.5, -0.5, 0.0, 0.0, 1.0, 2.0];
     assert_close(&doubles(&rows, "x_0"), &expected);
     // Integers give 32 bits, as in tf.Transform.
-    let narrow: Vec<f64> = rows["n"].as_primitive::<Float32Type>().values().iter().map(|x| f64::from(*x)).collect();
+    let narrow: Vec<f64> = rows["n"]
+        .as_primitive::<Float32Type>()
+        .values()
+        .iter()
+        .map(|x| f64::from(*x))
+        .collect();
     assert_eq!(narrow, expected);
     // pandas 2.2: `(x - x.mean()) / x.std()`, whose ddof is 1: the variance is 32 / 7.
     let deviation = (32.0f64 / 7.0).sqrt();
@@ -93,8 +112,10 @@ fn standardize_without_variance() {
 #[test]
 fn standardize_per_key() {
     let x = [1.0, 6.0, 3.0, 14.0, 5.0];
-    let rows =
-        run([("x", numbers(&x)), ("k", texts(&["a", "b", "a", "b", "c"]))], "- standardize: { columns: [x], by: [k] }");
+    let rows = run(
+        [("x", numbers(&x)), ("k", texts(&["a", "b", "a", "b", "c"]))],
+        "- standardize: { columns: [x], by: [k] }",
+    );
     // A key with one value has no variance: x - mean.
     assert_close(&doubles(&rows, "x"), &[-1.0, -1.0, 1.0, 1.0, 0.0]);
 }
@@ -104,7 +125,10 @@ fn standardize_per_key() {
 #[test]
 fn min_max_and_its_sigmoid() {
     let rows = run(
-        [("x", numbers(&[1.0, 2.0, 5.0])), ("flat", numbers(&[2.0, 2.0, 2.0]))],
+        [
+            ("x", numbers(&[1.0, 2.0, 5.0])),
+            ("flat", numbers(&[2.0, 2.0, 2.0])),
+        ],
         "- min_max: { columns: [x], lo: -1, hi: 1 }
          - min_max: { columns: [flat], suffix: _01 }
          - min_max: { columns: [flat], lo: -1, hi: 1, suffix: _11 }
@@ -148,8 +172,14 @@ fn vocabulary_breaks_ties_in_reverse_byte_order() {
 #[test]
 fn words_out_of_vocabulary_share_buckets() {
     let rare: Vec<String> = (0..200).map(|word| format!("rare{word}")).collect();
-    let words: Vec<&str> = ["often"; 5].into_iter().chain(rare.iter().map(String::as_str)).collect();
-    let rows = run([("w", texts(&words))], "- vocabulary: { columns: [w], min_count: 2, oov_buckets: 4 }");
+    let words: Vec<&str> = ["often"; 5]
+        .into_iter()
+        .chain(rare.iter().map(String::as_str))
+        .collect();
+    let rows = run(
+        [("w", texts(&words))],
+        "- vocabulary: { columns: [w], min_count: 2, oov_buckets: 4 }",
+    );
     let ids = ids(&rows, "w");
     assert!(ids[..5].iter().all(|id| *id == 0));
     let mut used = ids[5..].to_vec();
@@ -163,7 +193,10 @@ fn words_out_of_vocabulary_share_buckets() {
 #[test]
 fn buckets_hold_their_lower_edge() {
     let x = [0.5, 1.0, 2.0, 3.0, f64::NAN];
-    let rows = run([("x", numbers(&x))], "- apply_buckets: { columns: [x], boundaries: [1, 3] }");
+    let rows = run(
+        [("x", numbers(&x))],
+        "- apply_buckets: { columns: [x], boundaries: [1, 3] }",
+    );
     assert_eq!(buckets(&rows, "x"), [0, 1, 1, 2, 2]);
 }
 
@@ -187,20 +220,32 @@ fn bucketize_cuts_at_ranks() {
 fn quantiles_interpolate_between_boundaries() {
     let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, f64::NAN];
     let rows = run([("x", numbers(&x))], "- quantiles: { columns: [x], q: 4 }");
-    assert_close(&doubles(&rows, "x"), &[0.0, 0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.0, 0.5]);
+    assert_close(
+        &doubles(&rows, "x"),
+        &[0.0, 0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.0, 0.5],
+    );
 }
 
 /// sklearn 1.5, `RobustScaler` of 1, 2, 3, 4, 10: `np.percentile` gives 2, 3, 4, so (x - 3) / 2.
 #[test]
 fn robust_scale_uses_linear_quartiles() {
-    let rows = run([("x", numbers(&[10.0, 1.0, 2.0, 3.0, 4.0]))], "- robust_scale: { columns: [x] }");
+    let rows = run(
+        [("x", numbers(&[10.0, 1.0, 2.0, 3.0, 4.0]))],
+        "- robust_scale: { columns: [x] }",
+    );
     assert_close(&doubles(&rows, "x"), &[3.5, -1.0, -0.5, 0.0, 0.5]);
 }
 
 /// sklearn 1.5, `SimpleImputer`: mean of 1, 2, 6 is 3, median 2. tf.Transform counts NaN as missing, too.
 #[test]
 fn impute_fills_null_and_nan() {
-    let x: ArrayRef = Arc::new(Float64Array::from(vec![Some(1.0), None, Some(2.0), Some(f64::NAN), Some(6.0)]));
+    let x: ArrayRef = Arc::new(Float64Array::from(vec![
+        Some(1.0),
+        None,
+        Some(2.0),
+        Some(f64::NAN),
+        Some(6.0),
+    ]));
     let steps = "- impute: { columns: [x], with: mean, suffix: _mean }
                  - impute: { columns: [x], with: median, suffix: _median, indicator: true }
                  - impute: { columns: [x], with: { constant: 0 }, suffix: _0 }";

@@ -3,7 +3,9 @@
 use std::fs;
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, BooleanArray, Date32Array, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow::array::{
+    Array, AsArray, BooleanArray, Date32Array, Float64Array, Int64Array, RecordBatch, StringArray,
+};
 use arrow::compute::{sort_to_indices, take_record_batch};
 use arrow::datatypes::{Float64Type, Int64Type};
 use forebay::model::RowKeys;
@@ -62,8 +64,14 @@ pub fn demand(seed: u64, days: i32) -> Vec<DemandRow> {
     let mut rows = Vec::new();
     for store in ["a", "b", "c"] {
         for item in [None, Some(1), Some(2), Some(7), Some(9)] {
-            let (percent, ties) = (random.pick(&[100, 100, 70, 10]), random.pick(&[0, 0, 5, 30]));
-            let (from, to) = (random.below(days as u64 / 2) as i32, days - random.below(days as u64 / 3) as i32);
+            let (percent, ties) = (
+                random.pick(&[100, 100, 70, 10]),
+                random.pick(&[0, 0, 5, 30]),
+            );
+            let (from, to) = (
+                random.below(days as u64 / 2) as i32,
+                days - random.below(days as u64 / 3) as i32,
+            );
             let level = random.pick(&[1.0, 40.0, 1e7]);
             let mut zeros = 0;
             for day in from..to {
@@ -82,13 +90,24 @@ pub fn demand(seed: u64, days: i32) -> Vec<DemandRow> {
                     let units = (!random.chance(7)).then(|| random.below(9) as i64 - 2);
                     let open = (!random.chance(5)).then(|| random.chance(60));
                     let price = 1.0 + random.below(997) as f64 / 7.0;
-                    rows.push(DemandRow { id: 0, day: 16_000 + day, store, item, qty, units, open, price });
+                    rows.push(DemandRow {
+                        id: 0,
+                        day: 16_000 + day,
+                        store,
+                        item,
+                        qty,
+                        units,
+                        open,
+                        price,
+                    });
                 }
             }
         }
     }
     rows.sort_by_key(|row| row.day);
-    rows.iter_mut().zip(1000..).for_each(|(row, id)| row.id = id);
+    rows.iter_mut()
+        .zip(1000..)
+        .for_each(|(row, id)| row.id = id);
     rows
 }
 
@@ -116,9 +135,13 @@ pub fn rows_in_order(rows: &[DemandRow], order: FileOrder, seed: u64) -> Vec<Dem
                 ties.entry((row.series(), row.day)).or_default().push(place);
             }
             for places in ties.values() {
-                let mut tied: Vec<DemandRow> = places.iter().map(|place| rows[*place].clone()).collect();
+                let mut tied: Vec<DemandRow> =
+                    places.iter().map(|place| rows[*place].clone()).collect();
                 tied.sort_by_key(|row| row.id);
-                places.iter().zip(tied).for_each(|(place, row)| rows[*place] = row);
+                places
+                    .iter()
+                    .zip(tied)
+                    .for_each(|(place, row)| rows[*place] = row);
             }
         }
     }
@@ -129,32 +152,81 @@ pub fn rows_in_order(rows: &[DemandRow], order: FileOrder, seed: u64) -> Vec<Dem
 pub fn table(rows: &[DemandRow], pad: usize) -> RecordBatch {
     let pads: StringArray = rows.iter().map(|_| Some("x".repeat(pad))).collect();
     let columns: [(&str, Arc<dyn Array>); 9] = [
-        ("id", Arc::new(rows.iter().map(|row| row.id).collect::<Int64Array>())),
-        ("day", Arc::new(rows.iter().map(|row| Some(row.day)).collect::<Date32Array>())),
-        ("store", Arc::new(rows.iter().map(|row| Some(row.store)).collect::<StringArray>())),
-        ("item", Arc::new(rows.iter().map(|row| row.item).collect::<Int64Array>())),
-        ("qty", Arc::new(rows.iter().map(|row| row.qty).collect::<Float64Array>())),
-        ("units", Arc::new(rows.iter().map(|row| row.units).collect::<Int64Array>())),
-        ("open", Arc::new(rows.iter().map(|row| row.open).collect::<BooleanArray>())),
-        ("price", Arc::new(rows.iter().map(|row| Some(row.price)).collect::<Float64Array>())),
+        (
+            "id",
+            Arc::new(rows.iter().map(|row| row.id).collect::<Int64Array>()),
+        ),
+        (
+            "day",
+            Arc::new(
+                rows.iter()
+                    .map(|row| Some(row.day))
+                    .collect::<Date32Array>(),
+            ),
+        ),
+        (
+            "store",
+            Arc::new(
+                rows.iter()
+                    .map(|row| Some(row.store))
+                    .collect::<StringArray>(),
+            ),
+        ),
+        (
+            "item",
+            Arc::new(rows.iter().map(|row| row.item).collect::<Int64Array>()),
+        ),
+        (
+            "qty",
+            Arc::new(rows.iter().map(|row| row.qty).collect::<Float64Array>()),
+        ),
+        (
+            "units",
+            Arc::new(rows.iter().map(|row| row.units).collect::<Int64Array>()),
+        ),
+        (
+            "open",
+            Arc::new(rows.iter().map(|row| row.open).collect::<BooleanArray>()),
+        ),
+        (
+            "price",
+            Arc::new(
+                rows.iter()
+                    .map(|row| Some(row.price))
+                    .collect::<Float64Array>(),
+            ),
+        ),
         ("pad", Arc::new(pads)),
     ];
-    RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap()
+    RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true)))
+        .unwrap()
 }
 
 /// A name for a file that ends a span, however small: where its hash says so (see the connectors' cut).
 fn last_of_span(file: usize) -> String {
     let names = (0..).map(|salt| format!("part-{file:03}-{salt}.parquet"));
-    names.into_iter().find(|name| RowKeys::file_seed(name).is_multiple_of(32)).unwrap()
+    names
+        .into_iter()
+        .find(|name| RowKeys::file_seed(name).is_multiple_of(32))
+        .unwrap()
 }
 
 /// Writes a table as Parquet files, each a span of its own.
-pub fn write(shop: &TestDirectory, name: &str, batch: &RecordBatch, files: usize, group_rows: usize) -> String {
+pub fn write(
+    shop: &TestDirectory,
+    name: &str,
+    batch: &RecordBatch,
+    files: usize,
+    group_rows: usize,
+) -> String {
     let dir = shop.path(name);
     fs::create_dir_all(&dir).unwrap();
     let each = batch.num_rows().div_ceil(files.max(1)).max(1);
     let properties = || {
-        WriterProperties::builder().set_max_row_group_row_count(Some(group_rows)).set_dictionary_enabled(false).build()
+        WriterProperties::builder()
+            .set_max_row_group_row_count(Some(group_rows))
+            .set_dictionary_enabled(false)
+            .build()
     };
     for file in 0..batch.num_rows().div_ceil(each).max(1) {
         let from = file * each;
@@ -180,7 +252,8 @@ pub fn write_in_order(
     if order == FileOrder::Backward {
         let each = rows.len().div_ceil(files);
         // Rows of one series and day keep their order.
-        rows.chunks_mut(each).for_each(|part| part.sort_by_key(|row| (-row.day, row.id)));
+        rows.chunks_mut(each)
+            .for_each(|part| part.sort_by_key(|row| (-row.day, row.id)));
     }
     let pad = if files >= 50 { 16_000 } else { 0 };
     write(shop, name, &table(&rows, pad), files, group_rows)
@@ -194,9 +267,18 @@ pub fn by_id(batch: &RecordBatch) -> RecordBatch {
 
 /// The numbers of a column; NaN counts as missing.
 pub fn numbers(batch: &RecordBatch, name: &str) -> Vec<Option<f64>> {
-    let column = batch.column_by_name(name).unwrap_or_else(|| panic!("no column {name} in {:?}", batch.schema()));
+    let column = batch
+        .column_by_name(name)
+        .unwrap_or_else(|| panic!("no column {name} in {:?}", batch.schema()));
     match column.as_primitive_opt::<Int64Type>() {
-        Some(whole) => whole.iter().map(|value| value.map(|value| value as f64)).collect(),
-        None => column.as_primitive::<Float64Type>().iter().map(|v| v.filter(|v| !v.is_nan())).collect(),
+        Some(whole) => whole
+            .iter()
+            .map(|value| value.map(|value| value as f64))
+            .collect(),
+        None => column
+            .as_primitive::<Float64Type>()
+            .iter()
+            .map(|v| v.filter(|v| !v.is_nan()))
+            .collect(),
     }
 }

@@ -12,7 +12,11 @@ use crate::support::{ProgramOutput, TestDirectory};
 fn shop() -> TestDirectory {
     let shop = TestDirectory::new();
     let n = Arc::new(Int64Array::from(vec![1, 2, 3])) as ArrayRef;
-    write(&shop, "data.parquet", [("name", texts(&["it's", "b", "x' OR '1'='1"])), ("n", n)]);
+    write(
+        &shop,
+        "data.parquet",
+        [("name", texts(&["it's", "b", "x' OR '1'='1"])), ("n", n)],
+    );
     shop
 }
 
@@ -28,7 +32,13 @@ fn spec(input: &str, steps: &str) -> String {
 
 fn refused(call: &ProgramOutput, parts: &[&str]) {
     assert_eq!(call.code, 78, "{}", call.stderr);
-    parts.iter().for_each(|part| assert!(call.stderr.contains(part), "no `{part}` in:\n{}", call.stderr));
+    parts.iter().for_each(|part| {
+        assert!(
+            call.stderr.contains(part),
+            "no `{part}` in:\n{}",
+            call.stderr
+        )
+    });
 }
 
 #[test]
@@ -60,10 +70,19 @@ fn a_query_reads_and_does_nothing_else() {
         }
         assert!(!shop.path("stolen.csv").exists(), "{query}");
     }
-    shop.write("spec.yaml", &spec("sql: \"SELECT name, MAX(n) AS n FROM data GROUP BY name ORDER BY n LIMIT 2\"", ""));
+    shop.write(
+        "spec.yaml",
+        &spec(
+            "sql: \"SELECT name, MAX(n) AS n FROM data GROUP BY name ORDER BY n LIMIT 2\"",
+            "",
+        ),
+    );
     shop.forebay(&["check", "spec.yaml"]).expect(0);
     shop.forebay(&["run", "spec.yaml"]).expect(0);
-    assert_eq!(shop.rows("out")["n"].as_primitive::<Int64Type>().values(), &[1, 2]);
+    assert_eq!(
+        shop.rows("out")["n"].as_primitive::<Int64Type>().values(),
+        &[1, 2]
+    );
 }
 
 #[test]
@@ -79,13 +98,23 @@ fn functions_that_change_from_run_to_run_are_refused_by_name() {
         ("current_time", "current_time"),
     ] {
         for (input, steps) in [
-            (&format!("sql: \"SELECT n, CAST({call} AS VARCHAR) AS t FROM data\""), String::new()),
             (
-                &"sql: \"SELECT n FROM data WHERE n IN (SELECT n FROM data WHERE CALL IS NULL)\"".replace("CALL", call),
+                &format!("sql: \"SELECT n, CAST({call} AS VARCHAR) AS t FROM data\""),
                 String::new(),
             ),
-            (&"from: data".to_owned(), format!("{{ derive: {{ t: \"{call}\" }} }}")),
-            (&"from: data".to_owned(), format!("{{ filter: \"{call} IS NOT NULL\" }}")),
+            (
+                &"sql: \"SELECT n FROM data WHERE n IN (SELECT n FROM data WHERE CALL IS NULL)\""
+                    .replace("CALL", call),
+                String::new(),
+            ),
+            (
+                &"from: data".to_owned(),
+                format!("{{ derive: {{ t: \"{call}\" }} }}"),
+            ),
+            (
+                &"from: data".to_owned(),
+                format!("{{ filter: \"{call} IS NOT NULL\" }}"),
+            ),
         ] {
             shop.write("spec.yaml", &spec(input, &steps));
             for command in ["check", "run"] {
@@ -102,13 +131,21 @@ fn functions_that_change_from_run_to_run_are_refused_by_name() {
 fn a_parameter_is_a_value_and_no_more() {
     let shop = shop();
     let names = |args: &[&str]| -> Vec<String> {
-        shop.forebay(&[&["run", "spec.yaml", "--allow-empty"], args].concat()).expect(0);
+        shop.forebay(&[&["run", "spec.yaml", "--allow-empty"], args].concat())
+            .expect(0);
         let rows = shop.rows("out");
-        rows["name"].as_string::<i32>().iter().map(|name| name.unwrap().to_owned()).collect()
+        rows["name"]
+            .as_string::<i32>()
+            .iter()
+            .map(|name| name.unwrap().to_owned())
+            .collect()
     };
     for (input, steps) in [
         ("from: data", "{ filter: \"name = '${text}'\" }"),
-        ("sql: \"SELECT name, n FROM data WHERE name = '${text}' -- ${text}\"", ""),
+        (
+            "sql: \"SELECT name, n FROM data WHERE name = '${text}' -- ${text}\"",
+            "",
+        ),
     ] {
         shop.write("spec.yaml", &spec(input, steps));
         for text in ["b", "it's", "x' OR '1'='1"] {
@@ -119,15 +156,28 @@ fn a_parameter_is_a_value_and_no_more() {
     // Outside of quotes: numbers, dates, moments and names.
     shop.write(
         "spec.yaml",
-        &spec("from: data", "{ filter: \"${text} > ${number} AND ${day} < ${moment} AND 1 -${number} < 100\" }"),
+        &spec(
+            "from: data",
+            "{ filter: \"${text} > ${number} AND ${day} < ${moment} AND 1 -${number} < 100\" }",
+        ),
     );
     assert_eq!(names(&["--param=text=n"]), ["x' OR '1'='1"]);
     assert_eq!(names(&["--param=text=n", "--param=number=-7"]).len(), 3);
     for text in ["n > 0 OR n", "1; DROP TABLE data", "", "a.b", "'b'"] {
         let call = shop.forebay(&["check", "spec.yaml", &format!("--param=text={text}")]);
-        refused(&call, &["FB0110", "`${text}` stands outside of quotes", "spec.yaml:"]);
+        refused(
+            &call,
+            &["FB0110", "`${text}` stands outside of quotes", "spec.yaml:"],
+        );
     }
     // Text that is no SQL holds values as they are.
-    shop.write("spec.yaml", &spec("from: data", "{ vocabulary: { columns: [name], reserved: [\"${text}\"] } }"));
-    shop.forebay(&["run", "spec.yaml", "--param=text=a'b"]).expect(0);
+    shop.write(
+        "spec.yaml",
+        &spec(
+            "from: data",
+            "{ vocabulary: { columns: [name], reserved: [\"${text}\"] } }",
+        ),
+    );
+    shop.forebay(&["run", "spec.yaml", "--param=text=a'b"])
+        .expect(0);
 }

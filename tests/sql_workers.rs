@@ -42,7 +42,10 @@ const QUERIES: [(&str, &str); 17] = [
         "SELECT store_id, category, SUM(revenue) AS total, AVG(price_z) AS price, STDDEV(price) AS spread, \
          SUM(revenue) FILTER (WHERE qty > 2) AS more, COUNT(*) AS n, COUNT(DISTINCT item_id) AS items, MAX(date) AS latest FROM sales GROUP BY store_id, category",
     ),
-    ("whole", "SELECT COUNT(*) AS n, SUM(revenue) AS total, MIN(item_id) AS first FROM sales"),
+    (
+        "whole",
+        "SELECT COUNT(*) AS n, SUM(revenue) AS total, MIN(item_id) AS first FROM sales",
+    ),
     ("counted", "SELECT COUNT(*) AS n FROM sales"),
     (
         "joined",
@@ -71,15 +74,27 @@ const QUERIES: [(&str, &str); 17] = [
          AVG(price) OVER (PARTITION BY store_id ORDER BY qty ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS near, \
          DENSE_RANK() OVER (PARTITION BY category ORDER BY qty) AS place, COUNT(*) OVER () AS n FROM sales",
     ),
-    ("distinct_rows", "SELECT DISTINCT store_id, category FROM sales"),
-    ("top", "SELECT item_id, SUM(revenue) AS total FROM sales GROUP BY item_id ORDER BY total DESC LIMIT 5"),
-    ("paged", "SELECT store_id, item_id, date FROM sales ORDER BY date DESC, item_id LIMIT 7 OFFSET 11"),
+    (
+        "distinct_rows",
+        "SELECT DISTINCT store_id, category FROM sales",
+    ),
+    (
+        "top",
+        "SELECT item_id, SUM(revenue) AS total FROM sales GROUP BY item_id ORDER BY total DESC LIMIT 5",
+    ),
+    (
+        "paged",
+        "SELECT store_id, item_id, date FROM sales ORDER BY date DESC, item_id LIMIT 7 OFFSET 11",
+    ),
     (
         "united",
         "SELECT store_id, qty FROM sales WHERE qty > 5 UNION ALL SELECT store_id, \"rows\" AS qty FROM stores \
          UNION ALL SELECT store_id, 0 AS qty FROM stores",
     ),
-    ("united_once", "SELECT store_id FROM sales UNION SELECT store_id FROM stores"),
+    (
+        "united_once",
+        "SELECT store_id FROM sales UNION SELECT store_id FROM stores",
+    ),
     (
         "nested",
         "WITH best AS (SELECT store_id, MAX(qty) AS most FROM sales GROUP BY store_id) \
@@ -91,8 +106,14 @@ const QUERIES: [(&str, &str); 17] = [
         "SELECT item_id, date FROM sales WHERE item_id IN (SELECT item_id FROM sales WHERE qty > 6) \
          AND store_id NOT IN (SELECT store_id FROM stores WHERE total < 100)",
     ),
-    ("crossed", "SELECT a.store_id, b.store_id AS other FROM stores a CROSS JOIN stores b WHERE a.total < b.total"),
-    ("over_windows", "SELECT item_id, SUM(qty_lag_1d) AS lag_1, COUNT(qty_lag_7d) AS n FROM lagged GROUP BY item_id"),
+    (
+        "crossed",
+        "SELECT a.store_id, b.store_id AS other FROM stores a CROSS JOIN stores b WHERE a.total < b.total",
+    ),
+    (
+        "over_windows",
+        "SELECT item_id, SUM(qty_lag_1d) AS lag_1, COUNT(qty_lag_7d) AS n FROM lagged GROUP BY item_id",
+    ),
     ("constant", "SELECT 1 AS one, 'a' AS letter"),
 ];
 
@@ -100,8 +121,13 @@ const QUERIES: [(&str, &str); 17] = [
 fn shop(queries: &[(&str, &str)]) -> TestDirectory {
     let shop = TestDirectory::new();
     shop.demand("history", 97);
-    let steps: String = queries.iter().map(|(name, sql)| format!("  {name}: {{ sql: {} }}\n", quoted(sql))).collect();
-    let sink = |name: &str| format!("  {name}: {{ from: {name}, parquet: {{ path: \"${{out}}/{name}\" }} }}\n");
+    let steps: String = queries
+        .iter()
+        .map(|(name, sql)| format!("  {name}: {{ sql: {} }}\n", quoted(sql)))
+        .collect();
+    let sink = |name: &str| {
+        format!("  {name}: {{ from: {name}, parquet: {{ path: \"${{out}}/{name}\" }} }}\n")
+    };
     let sinks: String = queries.iter().map(|(name, _)| sink(name)).collect();
     shop.write("spec.yaml", &format!("{STEPS}{steps}sinks:\n{sinks}"));
     shop
@@ -112,14 +138,28 @@ fn quoted(sql: &str) -> String {
 }
 
 fn run(shop: &TestDirectory, name: &str, args: &[&str]) -> ProgramOutput {
-    let (out, state) = (format!("--param=out={name}"), format!("--state=state-{name}"));
-    let options = ["run", "spec.yaml", "--json", "--memory=256MiB", "--threads=2", &out, &state];
+    let (out, state) = (
+        format!("--param=out={name}"),
+        format!("--state=state-{name}"),
+    );
+    let options = [
+        "run",
+        "spec.yaml",
+        "--json",
+        "--memory=256MiB",
+        "--threads=2",
+        &out,
+        &state,
+    ];
     let mut command = shop.command(&[&options[..], args].concat());
     command.env("FOREBAY_RANGE_BYTES", "4000").watched().into()
 }
 
 fn rows(shop: &TestDirectory, name: &str, queries: &[(&str, &str)]) -> Vec<RecordBatch> {
-    queries.iter().map(|(query, _)| shop.visible(&format!("{name}/{query}"))).collect()
+    queries
+        .iter()
+        .map(|(query, _)| shop.visible(&format!("{name}/{query}")))
+        .collect()
 }
 
 fn on(workers: &[&WorkerProcess]) -> String {
@@ -129,7 +169,9 @@ fn on(workers: &[&WorkerProcess]) -> String {
 /// How often a worker read a table of a query.
 fn reads(shop: &TestDirectory, log: &str) -> usize {
     let log = std::fs::read_to_string(shop.path(log)).unwrap();
-    log.lines().filter(|line| line.starts_with("read spans of a query")).count()
+    log.lines()
+        .filter(|line| line.starts_with("read spans of a query"))
+        .count()
 }
 
 #[test]
@@ -141,13 +183,19 @@ fn queries_give_the_same_rows_on_any_number_of_workers() {
         assert!(rows.num_rows() > 0, "{name} has no rows to compare");
     }
     for count in [1, 3] {
-        let logs: Vec<String> = (0..count).map(|worker| format!("steps-{count}-{worker}")).collect();
-        let start = |log: &String| WorkerProcess::start(&shop, &[], &[("FOREBAY_KILL_LOG", &shop.at(log))]);
+        let logs: Vec<String> = (0..count)
+            .map(|worker| format!("steps-{count}-{worker}"))
+            .collect();
+        let start =
+            |log: &String| WorkerProcess::start(&shop, &[], &[("FOREBAY_KILL_LOG", &shop.at(log))]);
         let workers: Vec<WorkerProcess> = logs.iter().map(start).collect();
         let workers = on(&workers.iter().collect::<Vec<_>>());
         let name = format!("on{count}");
         let call = run(&shop, &name, &[&workers]).expect(0);
-        for ((query, _), (found, expected)) in QUERIES.iter().zip(rows(&shop, &name, &QUERIES).iter().zip(&expected)) {
+        for ((query, _), (found, expected)) in QUERIES
+            .iter()
+            .zip(rows(&shop, &name, &QUERIES).iter().zip(&expected))
+        {
             assert!(found == expected, "{query} on {count} workers");
         }
         // Each worker took part, and no attempt failed.
@@ -157,8 +205,18 @@ fn queries_give_the_same_rows_on_any_number_of_workers() {
         // What is committed is not computed again.
         let again = run(&shop, &name, &[&workers]).expect(0);
         let passes = again.summary()["passes"].clone();
-        assert!(passes.as_array().unwrap().iter().all(|pass| pass["reused"] == true), "{passes}");
-        assert_eq!(logs.iter().map(|log| reads(&shop, log)).collect::<Vec<_>>(), each);
+        assert!(
+            passes
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|pass| pass["reused"] == true),
+            "{passes}"
+        );
+        assert_eq!(
+            logs.iter().map(|log| reads(&shop, log)).collect::<Vec<_>>(),
+            each
+        );
     }
 }
 
@@ -167,20 +225,39 @@ fn queries_give_the_same_rows_on_any_number_of_workers() {
 fn explain_shows_the_stages_of_a_query() {
     let shop = shop(&QUERIES[..4]);
     let explained = |args: &[&str]| {
-        let args = [&["explain", "spec.yaml", "--param=out=out", "--threads=6"], args].concat();
+        let args = [
+            &["explain", "spec.yaml", "--param=out=out", "--threads=6"],
+            args,
+        ]
+        .concat();
         shop.forebay(&args).expect(0).stdout
     };
     let alone = explained(&[]);
-    assert!(alone.contains("workers as one distributed query") && !alone.contains("Stage 1"), "{alone}");
+    assert!(
+        alone.contains("workers as one distributed query") && !alone.contains("Stage 1"),
+        "{alone}"
+    );
     let text = explained(&["--local-workers=3"]);
-    for part in ["DistributedExec", "Stage 1 ── tasks=3", "NetworkShuffleExec", "SpanScanExec: sales"] {
+    for part in [
+        "DistributedExec",
+        "Stage 1 ── tasks=3",
+        "NetworkShuffleExec",
+        "SpanScanExec: sales",
+    ] {
         assert!(text.contains(part), "no `{part}` in:\n{text}");
     }
     let json = explained(&["--workers=a:1,b:1", "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
-    let stages = json["passes"].as_array().unwrap().iter().filter_map(|pass| pass["stages"].as_str());
+    let stages = json["passes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|pass| pass["stages"].as_str());
     let stages: Vec<&str> = stages.collect();
-    assert!(stages.len() == 4 && stages.iter().all(|stages| stages.contains("tasks=2")), "{stages:?}");
+    assert!(
+        stages.len() == 4 && stages.iter().all(|stages| stages.contains("tasks=2")),
+        "{stages:?}"
+    );
 }
 
 /// A query over each kind of exchange.
@@ -191,7 +268,10 @@ fn a_query_starts_again_where_a_worker_is_lost() {
     let shop = shop(&LOSSES);
     run(&shop, "here", &[]).expect(0);
     let expected = rows(&shop, "here", &LOSSES);
-    let calm = [WorkerProcess::start(&shop, &[], &[]), WorkerProcess::start(&shop, &[], &[])];
+    let calm = [
+        WorkerProcess::start(&shop, &[], &[]),
+        WorkerProcess::start(&shop, &[], &[]),
+    ];
     for (number, (moment, how)) in [
         ("read spans of a query", "kill"),
         ("have read rows of a query", "kill"),
@@ -201,19 +281,37 @@ fn a_query_starts_again_where_a_worker_is_lost() {
     .into_iter()
     .enumerate()
     {
-        let mut doomed = WorkerProcess::start(&shop, &[], &[("FOREBAY_KILL_ON", moment), ("FOREBAY_KILL_WITH", how)]);
+        let mut doomed = WorkerProcess::start(
+            &shop,
+            &[],
+            &[("FOREBAY_KILL_ON", moment), ("FOREBAY_KILL_WITH", how)],
+        );
         let name = format!("lost{number}");
-        let call = run(&shop, &name, &[&on(&[&doomed, &calm[0], &calm[1]]), "--lease-seconds=2"]);
+        let call = run(
+            &shop,
+            &name,
+            &[&on(&[&doomed, &calm[0], &calm[1]]), "--lease-seconds=2"],
+        );
         if how == "panic" {
             // A panic is a fault of the query, and not of the worker.
             assert_eq!(call.expect(70).summary()["fault"]["code"], "FB0901");
             continue;
         }
         let call = call.expect(0);
-        assert!(rows(&shop, &name, &LOSSES) == expected, "{moment}: other rows");
+        assert!(
+            rows(&shop, &name, &LOSSES) == expected,
+            "{moment}: other rows"
+        );
         let lost: Vec<Value> = events(&call, "worker_lost").collect();
-        assert!(lost.iter().any(|event| event["worker"] == doomed.address), "{moment}: {lost:?}");
-        assert!(call.stdout.contains("starts again"), "{moment}: {}", call.stdout);
+        assert!(
+            lost.iter().any(|event| event["worker"] == doomed.address),
+            "{moment}: {lost:?}"
+        );
+        assert!(
+            call.stdout.contains("starts again"),
+            "{moment}: {}",
+            call.stdout
+        );
         if how == "stop" {
             assert!(doomed.is_stopped());
             doomed.signal("-CONT");
@@ -228,7 +326,11 @@ fn a_query_without_workers_can_go_on_later() {
     let shop = shop(&LOSSES);
     run(&shop, "here", &[]).expect(0);
     let expected = rows(&shop, "here", &LOSSES);
-    let doomed = WorkerProcess::start(&shop, &[], &[("FOREBAY_KILL_ON", "have read rows of a query")]);
+    let doomed = WorkerProcess::start(
+        &shop,
+        &[],
+        &[("FOREBAY_KILL_ON", "have read rows of a query")],
+    );
     let call = run(&shop, "gone", &[&on(&[&doomed]), "--grace-seconds=1"]).expect(75);
     assert_eq!(call.summary()["fault"]["code"], "FB0501");
     let calm = WorkerProcess::start(&shop, &[], &[]);
@@ -240,7 +342,9 @@ fn a_query_without_workers_can_go_on_later() {
 fn a_query_that_ends_each_worker_is_given_up() {
     let shop = shop(&LOSSES[..1]);
     let poison = [("FOREBAY_KILL_ON", "have read rows of a query")];
-    let doomed: Vec<WorkerProcess> = (0..6).map(|_| WorkerProcess::start(&shop, &[], &poison)).collect();
+    let doomed: Vec<WorkerProcess> = (0..6)
+        .map(|_| WorkerProcess::start(&shop, &[], &poison))
+        .collect();
     let workers = on(&doomed.iter().collect::<Vec<_>>());
     let call = run(&shop, "poison", &[&workers, "--grace-seconds=1"]).expect(75);
     assert_eq!(call.summary()["fault"]["code"], "FB0501", "{}", call.stdout);
@@ -250,24 +354,40 @@ fn a_query_that_ends_each_worker_is_given_up() {
 fn faults_of_queries_are_the_same_on_workers() {
     let workers = |shop: &TestDirectory| [0, 1].map(|_| WorkerProcess::start(shop, &[], &[]));
     for (name, sql) in [
-        ("divided", "SELECT store_id, SUM(qty / (qty - qty)) AS nothing FROM sales GROUP BY store_id"),
-        ("cast", "SELECT store_id, MAX(CAST(item_id AS BIGINT)) AS number FROM sales GROUP BY store_id"),
-        ("overflown", "SELECT store_id, SUM(CAST(qty + 300 AS TINYINT)) AS small FROM sales GROUP BY store_id"),
+        (
+            "divided",
+            "SELECT store_id, SUM(qty / (qty - qty)) AS nothing FROM sales GROUP BY store_id",
+        ),
+        (
+            "cast",
+            "SELECT store_id, MAX(CAST(item_id AS BIGINT)) AS number FROM sales GROUP BY store_id",
+        ),
+        (
+            "overflown",
+            "SELECT store_id, SUM(CAST(qty + 300 AS TINYINT)) AS small FROM sales GROUP BY store_id",
+        ),
     ] {
         let shop = shop(&[(name, sql)]);
         let here = run(&shop, "here", &[]).summary()["fault"].clone();
         let workers = workers(&shop);
-        let there = run(&shop, "there", &[&on(&[&workers[0], &workers[1]])]).summary()["fault"].clone();
+        let there =
+            run(&shop, "there", &[&on(&[&workers[0], &workers[1]])]).summary()["fault"].clone();
         assert!(here["code"].is_string(), "{name} is no fault");
         for part in ["code", "message", "hint", "step", "pass"] {
             assert_eq!(here[part], there[part], "{name}: {part}\n{here}\n{there}");
         }
     }
     // Of rows that a worker reads, with the place.
-    let shop = shop(&[("copied", "SELECT store_id, MAX(number) AS most FROM parsed GROUP BY store_id")]);
+    let shop = shop(&[(
+        "copied",
+        "SELECT store_id, MAX(number) AS most FROM parsed GROUP BY store_id",
+    )]);
     let spec = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
     let step = "  parsed:\n    from: demand\n    do: [ derive: { number: \"CAST(item_id AS BIGINT)\" } ]\n  copied:";
-    shop.write("spec.yaml", &spec.replace("  copied: { sql", &format!("{step} {{ sql")));
+    shop.write(
+        "spec.yaml",
+        &spec.replace("  copied: { sql", &format!("{step} {{ sql")),
+    );
     let here = run(&shop, "here", &[]).summary()["fault"].clone();
     let workers = workers(&shop);
     let there = run(&shop, "there", &[&on(&[&workers[0], &workers[1]])]).summary()["fault"].clone();
@@ -296,10 +416,23 @@ fn queries_read_windows_in_each_order_of_rows() {
         run(&shop, name, &[&[data.as_str()], args].concat()).expect(0);
         shop.visible(&format!("{name}/sums"))
     };
-    for (number, order) in
-        [FileOrder::Time, FileOrder::Key, FileOrder::Backward, FileOrder::Shuffled].into_iter().enumerate()
+    for (number, order) in [
+        FileOrder::Time,
+        FileOrder::Key,
+        FileOrder::Backward,
+        FileOrder::Shuffled,
+    ]
+    .into_iter()
+    .enumerate()
     {
-        let data = series::write_in_order(&shop, &format!("data{number}"), &series::demand(5, 60), order, 7, 37);
+        let data = series::write_in_order(
+            &shop,
+            &format!("data{number}"),
+            &series::demand(5, 60),
+            order,
+            7,
+            37,
+        );
         let here = rows_of(&format!("here{number}"), &data, &[]);
         let there = rows_of(&format!("there{number}"), &data, &[&workers]);
         assert_eq!(here, there, "files {number}");
@@ -343,14 +476,33 @@ fn a_query_that_does_not_fit_into_workers_runs_on_the_coordinator() {
          sinks: { joined: { from: joined, parquet: { path: \"${out}/joined\" } } }\n",
     );
     let run = |name: &str, more: &[&str]| -> ProgramOutput {
-        let (out, state) = (format!("--param=out={name}"), format!("--state=state-{name}"));
-        let options = ["run", "spec.yaml", "--json", "--memory=1GiB", "--threads=2", &out, &state];
-        shop.command(&[&options[..], more].concat()).env("FOREBAY_RANGE_BYTES", "4000").watched().into()
+        let (out, state) = (
+            format!("--param=out={name}"),
+            format!("--state=state-{name}"),
+        );
+        let options = [
+            "run",
+            "spec.yaml",
+            "--json",
+            "--memory=1GiB",
+            "--threads=2",
+            &out,
+            &state,
+        ];
+        shop.command(&[&options[..], more].concat())
+            .env("FOREBAY_RANGE_BYTES", "4000")
+            .watched()
+            .into()
     };
     run("here", &[]).expect(0);
     let small = [0, 1].map(|_| WorkerProcess::start(&shop, &[], &[]));
     let call = run("there", &[&on(&[&small[0], &small[1]])]).expect(0);
-    let warned = events(&call, "warning").any(|event| event["message"].as_str().unwrap().contains("memory of workers"));
+    let warned = events(&call, "warning").any(|event| {
+        event["message"]
+            .as_str()
+            .unwrap()
+            .contains("memory of workers")
+    });
     assert!(warned, "{}", call.stdout);
     assert!(shop.visible("there/joined") == shop.visible("here/joined"));
 }
@@ -367,7 +519,12 @@ fn workers_exchange_rows_over_proved_connections() {
     let workers = [0, 1, 2].map(|_| WorkerProcess::start(&shop, &secrets, &[]));
     let workers = on(&workers.iter().collect::<Vec<_>>());
     // Their certificates name no address.
-    let call = run(&shop, "tls", &[&[workers.as_str(), "--tls-name=forebay"], &secrets[..]].concat()).expect(0);
+    let call = run(
+        &shop,
+        "tls",
+        &[&[workers.as_str(), "--tls-name=forebay"], &secrets[..]].concat(),
+    )
+    .expect(0);
     assert_eq!(events(&call, "warning").count(), 0, "{}", call.stdout);
     assert!(rows(&shop, "tls", &LOSSES) == expected);
 }

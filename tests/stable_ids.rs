@@ -44,8 +44,14 @@ impl Visits {
     }
 
     fn show(&self, day: usize) {
-        let rows: String = DAYS[day].chars().map(|page| format!("{},{page}\n", date(day))).collect();
-        self.shop.write(&format!("history/{}.csv", date(day)), &format!("day,page\n{rows}"));
+        let rows: String = DAYS[day]
+            .chars()
+            .map(|page| format!("{},{page}\n", date(day)))
+            .collect();
+        self.shop.write(
+            &format!("history/{}.csv", date(day)),
+            &format!("day,page\n{rows}"),
+        );
     }
 
     fn hide(&self, day: usize) {
@@ -53,7 +59,13 @@ impl Visits {
     }
 
     fn run(&self, args: &[&str], code: i32) -> Value {
-        let call = self.shop.forebay(&[&["run", "spec.yaml", "--json", "--signal-nothing-new"], args].concat());
+        let call = self.shop.forebay(
+            &[
+                &["run", "spec.yaml", "--json", "--signal-nothing-new"],
+                args,
+            ]
+            .concat(),
+        );
         call.expect(code).summary()
     }
 
@@ -89,20 +101,41 @@ fn continued(vocabulary: &mut Vec<char>, days: impl IntoIterator<Item = usize>) 
 }
 
 fn ids(rows: &RecordBatch, column: &str) -> Vec<i64> {
-    rows.column_by_name(column).unwrap().as_primitive::<Int64Type>().values().to_vec()
+    rows.column_by_name(column)
+        .unwrap()
+        .as_primitive::<Int64Type>()
+        .values()
+        .to_vec()
 }
 
 fn texts(rows: &RecordBatch, column: &str) -> Vec<char> {
-    let texts = arrow::compute::cast(rows.column_by_name(column).unwrap(), &arrow::datatypes::DataType::Utf8).unwrap();
-    texts.as_string::<i32>().iter().map(|text| text.unwrap().chars().next().unwrap()).collect()
+    let texts = arrow::compute::cast(
+        rows.column_by_name(column).unwrap(),
+        &arrow::datatypes::DataType::Utf8,
+    )
+    .unwrap();
+    texts
+        .as_string::<i32>()
+        .iter()
+        .map(|text| text.unwrap().chars().next().unwrap())
+        .collect()
 }
 
 /// The ids of rows are those of a vocabulary: reserved 0, others 1, tokens from 2 on.
 #[track_caller]
 fn assert_ids(rows: &RecordBatch, vocabulary: &[char]) {
     let pages = texts(rows, "page_text");
-    let expected = pages.iter().map(|page| vocabulary.iter().position(|known| known == page).map_or(1, |id| id + 2));
-    assert_eq!(ids(rows, "page"), expected.map(|id| id as i64).collect::<Vec<_>>(), "{pages:?} by {vocabulary:?}");
+    let expected = pages.iter().map(|page| {
+        vocabulary
+            .iter()
+            .position(|known| known == page)
+            .map_or(1, |id| id + 2)
+    });
+    assert_eq!(
+        ids(rows, "page"),
+        expected.map(|id| id as i64).collect::<Vec<_>>(),
+        "{pages:?} by {vocabulary:?}"
+    );
 }
 
 #[test]
@@ -117,30 +150,74 @@ fn ids_hold_still_while_days_come_and_go() {
         let rows = visits.shop.visible("out");
         assert_ids(&rows, &vocabulary);
         let alone = frequent(0..=night);
-        let plain = |page: &char| alone.iter().position(|(known, _)| known == page).map_or(-1, |id| id as i64);
-        assert_eq!(ids(&rows, "plain"), texts(&rows, "page_text").iter().map(plain).collect::<Vec<_>>());
-        let [report] = summary["continued"].as_array().unwrap().as_slice() else { panic!("{summary}") };
+        let plain = |page: &char| {
+            alone
+                .iter()
+                .position(|(known, _)| known == page)
+                .map_or(-1, |id| id as i64)
+        };
+        assert_eq!(
+            ids(&rows, "plain"),
+            texts(&rows, "page_text")
+                .iter()
+                .map(plain)
+                .collect::<Vec<_>>()
+        );
+        let [report] = summary["continued"].as_array().unwrap().as_slice() else {
+            panic!("{summary}")
+        };
         assert_eq!(report["tokens"], vocabulary.len());
         assert_eq!(report["added"], vocabulary.len() - known);
-        assert_eq!((&report["absent"], report["artifact"].is_null()), (&0.into(), night == 0));
+        assert_eq!(
+            (&report["absent"], report["artifact"].is_null()),
+            (&0.into(), night == 0)
+        );
         // A repeat goes on from what the first attempt went on from.
         let again = visits.run(&[], 99);
-        assert_eq!((&again["artifact"], &again["continued"]), (&summary["artifact"], &summary["continued"]));
+        assert_eq!(
+            (&again["artifact"], &again["continued"]),
+            (&summary["artifact"], &summary["continued"])
+        );
         assert!(visits.shop.visible("out") == rows);
     }
-    assert_ne!(vocabulary, frequent(0..DAYS.len()).iter().map(|(page, _)| *page).collect::<Vec<_>>());
+    assert_ne!(
+        vocabulary,
+        frequent(0..DAYS.len())
+            .iter()
+            .map(|(page, _)| *page)
+            .collect::<Vec<_>>()
+    );
     // Without the days of `g`, its place stays.
     visits.hide(5);
     let summary = visits.run(&[], 0);
-    assert_eq!((&summary["continued"][0]["absent"], &summary["continued"][0]["added"]), (&1.into(), &0.into()));
+    assert_eq!(
+        (
+            &summary["continued"][0]["absent"],
+            &summary["continued"][0]["added"]
+        ),
+        (&1.into(), &0.into())
+    );
     assert_ids(&visits.shop.visible("out"), &vocabulary);
-    let explained = visits.shop.forebay(&["explain", "spec.yaml"]).expect(0).stdout;
+    let explained = visits
+        .shop
+        .forebay(&["explain", "spec.yaml"])
+        .expect(0)
+        .stdout;
     assert!(explained.contains("the run goes on from it"), "{explained}");
-    assert!(explained.contains("after that of the run before"), "{explained}");
+    assert!(
+        explained.contains("after that of the run before"),
+        "{explained}"
+    );
     // What an artifact learned is applied as it is, also where columns differ in this alone.
     let artifact = summary["artifact_path"].as_str().unwrap();
     let rows = visits.shop.visible("out");
-    let args = ["apply", artifact, "--source=history/*.csv", "--output=applied", "--state=other"];
+    let args = [
+        "apply",
+        artifact,
+        "--source=history/*.csv",
+        "--output=applied",
+        "--state=other",
+    ];
     visits.shop.forebay(&args).expect(0);
     assert!(visits.shop.visible("applied") == rows);
 }
@@ -155,7 +232,10 @@ fn intervals_go_on_from_those_before_them() {
         let summary = visits.interval(day, 0);
         nights.push(summary["artifact"].clone());
         let rows = visits.shop.visible("out");
-        assert_ids(&rows.slice(rows.num_rows() - pages.len(), pages.len()), &vocabulary);
+        assert_ids(
+            &rows.slice(rows.num_rows() - pages.len(), pages.len()),
+            &vocabulary,
+        );
     }
     // An earlier one again is what it was.
     let rows = visits.shop.visible("out");
@@ -169,8 +249,19 @@ fn intervals_go_on_from_those_before_them() {
             let _ = std::fs::remove_dir_all(visits.shop.path(place));
         }
         let (from, to) = (date(0), date(DAYS.len()));
-        let fixed = ["backfill", "spec.yaml", "--json", "--from", &from, "--to", &to];
-        visits.shop.forebay(&[&fixed[..], &args[..]].concat()).expect(0);
+        let fixed = [
+            "backfill",
+            "spec.yaml",
+            "--json",
+            "--from",
+            &from,
+            "--to",
+            &to,
+        ];
+        visits
+            .shop
+            .forebay(&[&fixed[..], &args[..]].concat())
+            .expect(0);
         assert!(visits.shop.visible("out") == rows);
     }
 }
@@ -181,13 +272,26 @@ fn an_interval_goes_on_from_the_last_artifact_that_is_left() {
     let nights: Vec<Value> = (0..3).map(|day| visits.interval(day, 0)).collect();
     let removed = nights[2]["artifact_path"].as_str().unwrap();
     std::fs::remove_dir_all(visits.shop.path(removed)).unwrap();
-    let call = visits.shop.forebay(&["run", "spec.yaml", "--interval", &date(3), &date(4)]).expect(0);
+    let call = visits
+        .shop
+        .forebay(&["run", "spec.yaml", "--interval", &date(3), &date(4)])
+        .expect(0);
     let id = nights[2]["artifact"].as_str().unwrap();
-    assert!(call.stderr.contains(&format!("the artifact {id} was removed")), "{}", call.stderr);
+    assert!(
+        call.stderr
+            .contains(&format!("the artifact {id} was removed")),
+        "{}",
+        call.stderr
+    );
     let mut vocabulary = Vec::new();
-    [0, 1, 3].into_iter().for_each(|day| continued(&mut vocabulary, 0..=day));
+    [0, 1, 3]
+        .into_iter()
+        .for_each(|day| continued(&mut vocabulary, 0..=day));
     let rows = visits.shop.visible("out");
-    assert_ids(&rows.slice(rows.num_rows() - DAYS[3].len(), DAYS[3].len()), &vocabulary);
+    assert_ids(
+        &rows.slice(rows.num_rows() - DAYS[3].len(), DAYS[3].len()),
+        &vocabulary,
+    );
 }
 
 #[test]
@@ -201,15 +305,30 @@ fn a_killed_night_comes_to_what_it_would_have_come_to() {
     let whole = prepare();
     let steps = whole.shop.path("steps");
     let command = |visits: &Visits| visits.shop.command(&["run", "spec.yaml", "--json"]);
-    let call: ProgramOutput = command(&whole).env("FOREBAY_KILL_LOG", &steps).watched().into();
-    let expected = (call.expect(0).summary()["artifact"].clone(), whole.shop.visible("out"));
+    let call: ProgramOutput = command(&whole)
+        .env("FOREBAY_KILL_LOG", &steps)
+        .watched()
+        .into();
+    let expected = (
+        call.expect(0).summary()["artifact"].clone(),
+        whole.shop.visible("out"),
+    );
     let steps = std::fs::read_to_string(steps).unwrap().lines().count();
     for at in (1..steps).step_by((steps / 8).max(1)) {
         let visits = prepare();
-        let killed = command(&visits).env("FOREBAY_KILL_AT", at.to_string()).watched();
+        let killed = command(&visits)
+            .env("FOREBAY_KILL_AT", at.to_string())
+            .watched();
         assert_eq!(killed.status.signal(), Some(9), "step {at} of {steps}");
-        let summary = visits.shop.forebay(&["run", "spec.yaml", "--json"]).expect(0).summary();
-        assert!((&summary["artifact"], visits.shop.visible("out")) == (&expected.0, expected.1.clone()), "step {at}");
+        let summary = visits
+            .shop
+            .forebay(&["run", "spec.yaml", "--json"])
+            .expect(0)
+            .summary();
+        assert!(
+            (&summary["artifact"], visits.shop.visible("out")) == (&expected.0, expected.1.clone()),
+            "step {at}"
+        );
         visits.run(&[], 99);
     }
 }
@@ -218,10 +337,15 @@ fn a_killed_night_comes_to_what_it_would_have_come_to() {
 fn workers_give_the_same_ids() {
     let (alone, together) = (Visits::new(2), Visits::new(2));
     for night in 2..4 {
-        [&alone, &together].iter().for_each(|visits| visits.show(night));
+        [&alone, &together]
+            .iter()
+            .for_each(|visits| visits.show(night));
         let expected = alone.run(&[], 0);
         let found = together.run(&["--local-workers=2"], 0);
-        assert_eq!((&found["artifact"], &found["continued"]), (&expected["artifact"], &expected["continued"]));
+        assert_eq!(
+            (&found["artifact"], &found["continued"]),
+            (&expected["artifact"], &expected["continued"])
+        );
         assert!(together.shop.visible("out") == alone.shop.visible("out"));
     }
 }

@@ -36,7 +36,10 @@ const SALES: &str = r#"
 
 fn shop(tests: &str) -> TestDirectory {
     let dir = TestDirectory::new();
-    dir.write("spec.yaml", &format!("{SPEC}{}", tests.replace("SALES", SALES)));
+    dir.write(
+        "spec.yaml",
+        &format!("{SPEC}{}", tests.replace("SALES", SALES)),
+    );
     dir
 }
 
@@ -81,7 +84,9 @@ fn steps_are_tested_on_given_rows_without_any_data() {
     );
     // Nothing is left behind, and parameters count.
     assert!(!dir.path(".forebay").exists() && !dir.path("out").exists());
-    let chosen = dir.forebay(&["test", "spec.yaml", "lags", "--param=scale=3", "--json"]).expect(65);
+    let chosen = dir
+        .forebay(&["test", "spec.yaml", "lags", "--param=scale=3", "--json"])
+        .expect(65);
     let summary: Value = serde_json::from_str(chosen.stdout.lines().last().unwrap()).unwrap();
     assert_eq!(summary["failed"], 1);
     let differences = summary["tests"][0]["differences"].as_array().unwrap();
@@ -114,7 +119,12 @@ FAIL  columns (step `total`)
       the step has no column `qtty`; did you mean `qty`?
 ";
     assert!(failed.starts_with(expected), "{failed}");
-    for text in ["expected the fault FB0206, but", "FAIL  other_fault", "ok    tolerant", "5 tests, 4 failed"] {
+    for text in [
+        "expected the fault FB0206, but",
+        "FAIL  other_fault",
+        "ok    tolerant",
+        "5 tests, 4 failed",
+    ] {
         assert!(failed.contains(text), "{failed}");
     }
 }
@@ -128,7 +138,10 @@ fn mistakes_in_tests_are_told_with_their_place() {
   three: { step: total, given: { sales: [] } }
 ",
     );
-    let checked = dir.forebay(&["check", "spec.yaml", "--offline"]).expect(78).stderr;
+    let checked = dir
+        .forebay(&["check", "spec.yaml", "--offline"])
+        .expect(78)
+        .stderr;
     for text in [
         "there is no step `fetures`",
         "did you mean `features`?",
@@ -140,10 +153,18 @@ fn mistakes_in_tests_are_told_with_their_place() {
     }
     let dir = shop("\n  one: { step: named, given: { sales: [{ item: a }] }, expect: [] }\n");
     let missing = dir.forebay(&["test", "spec.yaml"]).expect(78).stderr;
-    assert!(missing.contains("the step `named` reads the source `stores`, of which no rows are given"), "{missing}");
+    assert!(
+        missing.contains("the step `named` reads the source `stores`, of which no rows are given"),
+        "{missing}"
+    );
     let unknown = dir.forebay(&["test", "spec.yaml", "on"]).expect(78).stderr;
     assert!(unknown.contains("did you mean `one`?"), "{unknown}");
     let none = shop("");
     none.write("spec.yaml", &SPEC.replace("tests:\n", ""));
-    assert!(none.forebay(&["test", "spec.yaml"]).expect(65).stderr.contains("the spec has no tests"));
+    assert!(
+        none.forebay(&["test", "spec.yaml"])
+            .expect(65)
+            .stderr
+            .contains("the spec has no tests")
+    );
 }

@@ -19,7 +19,13 @@ use crate::watched::WatchedCommand;
 
 /// The job of these tests: sources, state and output lie in the bucket.
 fn args(spec: &str) -> Vec<&str> {
-    let mut args = vec!["run", spec, "--json", "--param=history=s3://lake/demand", "--param=out=s3://lake/out"];
+    let mut args = vec![
+        "run",
+        spec,
+        "--json",
+        "--param=history=s3://lake/demand",
+        "--param=out=s3://lake/out",
+    ];
     args.extend(["--state=s3://lake/state", "--memory=256MiB", "--threads=2"]);
     args
 }
@@ -34,7 +40,10 @@ fn undisturbed_result() -> &'static (Value, RecordBatch) {
     CALM.get_or_init(|| {
         let (shop, server) = S3Server::over_demand();
         let summary = run(&server, &shop).expect(0).summary();
-        (summary["artifact"].clone(), shop.visible("buckets/lake/out"))
+        (
+            summary["artifact"].clone(),
+            shop.visible("buckets/lake/out"),
+        )
     })
 }
 
@@ -46,7 +55,10 @@ fn assert_undisturbed_result(call: ProgramOutput, shop: &TestDirectory) {
 }
 
 /// A run whose storage fails by some rule comes to the same in the end.
-fn assert_survives(least: u64, rule: impl FnMut(&ObservedRequest) -> Option<RequestFailure> + Send + 'static) {
+fn assert_survives(
+    least: u64,
+    rule: impl FnMut(&ObservedRequest) -> Option<RequestFailure> + Send + 'static,
+) {
     let (shop, server) = S3Server::over_demand();
     server.inject_failures(rule);
     let call = run(&server, &shop);
@@ -62,18 +74,23 @@ fn is_chosen(seed: u64, part: f64, asked: &ObservedRequest) -> bool {
 
 #[test]
 fn one_refused_request_in_twenty() {
-    assert_survives(1, |asked| is_chosen(1, 0.05, asked).then_some(RequestFailure::Refused(503)));
+    assert_survives(1, |asked| {
+        is_chosen(1, 0.05, asked).then_some(RequestFailure::Refused(503))
+    });
 }
 
 #[test]
 fn one_refused_request_in_ten() {
-    assert_survives(4, |asked| is_chosen(2, 0.1, asked).then_some(RequestFailure::Refused(500)));
+    assert_survives(4, |asked| {
+        is_chosen(2, 0.1, asked).then_some(RequestFailure::Refused(500))
+    });
 }
 
 #[test]
 fn every_second_request_refused() {
     assert_survives(30, |asked| {
-        is_chosen(3, 0.5, asked).then(|| RequestFailure::Refused(if asked.nth % 2 == 0 { 500 } else { 503 }))
+        is_chosen(3, 0.5, asked)
+            .then(|| RequestFailure::Refused(if asked.nth % 2 == 0 { 500 } else { 503 }))
     });
 }
 
@@ -81,7 +98,8 @@ fn every_second_request_refused() {
 fn bodies_that_are_cut() {
     // Every object and every listing once, and some again.
     assert_survives(30, |asked| {
-        (asked.method == "GET" && (asked.nth == 0 || is_chosen(4, 0.3, asked))).then_some(RequestFailure::CutBody)
+        (asked.method == "GET" && (asked.nth == 0 || is_chosen(4, 0.3, asked)))
+            .then_some(RequestFailure::CutBody)
     });
 }
 
@@ -99,9 +117,19 @@ fn writes_that_are_never_answered() {
     for landed in [true, false] {
         let (shop, server) = S3Server::over_demand();
         // One of each kind, now landed and now not.
-        let mut kinds = vec!["states/", "carries/", "_data/", "shards/", "passes/", "_manifest.json", "artifacts/"];
+        let mut kinds = vec![
+            "states/",
+            "carries/",
+            "_data/",
+            "shards/",
+            "passes/",
+            "_manifest.json",
+            "artifacts/",
+        ];
         server.inject_failures(move |asked| {
-            let kind = kinds.iter().position(|kind| asked.method == "PUT" && asked.target.contains(kind))?;
+            let kind = kinds
+                .iter()
+                .position(|kind| asked.method == "PUT" && asked.target.contains(kind))?;
             let landed = landed == (kinds.swap_remove(kind).len() % 2 == 0);
             Some(RequestFailure::Silent { landed })
         });
@@ -125,7 +153,10 @@ fn a_slow_connection_does_not_stop_a_run() {
     });
     let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
     let call: ProgramOutput = command.env("AWS_TIMEOUT", "300ms").watched().into();
-    assert!(server.stop_failures() >= 1 && server.abandoned_bodies() >= 1, "it was not that slow");
+    assert!(
+        server.stop_failures() >= 1 && server.abandoned_bodies() >= 1,
+        "it was not that slow"
+    );
     assert_undisturbed_result(call, &shop);
 }
 
@@ -133,8 +164,17 @@ fn a_slow_connection_does_not_stop_a_run() {
 fn patience_ends_with_a_fault_that_names_the_object() {
     let (shop, server) = S3Server::over_demand();
     // The first of each kind of request fails, again and again.
-    let kinds = [("GET", "list-type"), ("GET", "demand/"), ("PUT", "state/"), ("PUT", "_data/")];
-    for (method, part) in kinds.into_iter().chain([("PUT", "passes/"), ("PUT", "_manifest"), ("PUT", "artifacts/")]) {
+    let kinds = [
+        ("GET", "list-type"),
+        ("GET", "demand/"),
+        ("PUT", "state/"),
+        ("PUT", "_data/"),
+    ];
+    for (method, part) in kinds.into_iter().chain([
+        ("PUT", "passes/"),
+        ("PUT", "_manifest"),
+        ("PUT", "artifacts/"),
+    ]) {
         let mut victim: Option<String> = None;
         server.inject_failures(move |asked| {
             let fits = asked.method == method && asked.target.contains(part);
@@ -146,8 +186,14 @@ fn patience_ends_with_a_fault_that_names_the_object() {
         let summary = call.expect(75).summary();
         assert!(server.stop_failures() >= 4, "{method} {part}");
         assert_eq!(summary["fault"]["code"], "FB0401", "{summary}");
-        let (message, file) = (summary["fault"]["message"].to_string(), summary["fault"]["file"].to_string());
-        assert!(message.contains("in 4 attempts"), "{method} {part}: {summary}");
+        let (message, file) = (
+            summary["fault"]["message"].to_string(),
+            summary["fault"]["file"].to_string(),
+        );
+        assert!(
+            message.contains("in 4 attempts"),
+            "{method} {part}: {summary}"
+        );
         assert!(file.contains("s3://lake/"), "{method} {part}: {summary}");
         if part == "_manifest" {
             assert!(!shop.path("buckets/lake/out/_manifest.json").exists());
@@ -159,8 +205,10 @@ fn patience_ends_with_a_fault_that_names_the_object() {
 #[test]
 fn an_object_that_is_replaced_while_it_is_read_is_named() {
     let (shop, server) = S3Server::over_demand();
-    let mut days: Vec<_> =
-        std::fs::read_dir(shop.path("buckets/lake/demand")).unwrap().map(|day| day.unwrap().path()).collect();
+    let mut days: Vec<_> = std::fs::read_dir(shop.path("buckets/lake/demand"))
+        .unwrap()
+        .map(|day| day.unwrap().path())
+        .collect();
     days.sort();
     let (victim, other) = (days[2].clone(), std::fs::read(&days[3]).unwrap());
     let whole = std::fs::read(&victim).unwrap();
@@ -173,8 +221,9 @@ fn an_object_that_is_replaced_while_it_is_read_is_named() {
             let hit = asked.method == "GET" && asked.target.contains(&key);
             seen += i32::from(hit);
             let (victim, other) = (victim.clone(), other.clone());
-            (hit && seen == nth + 1)
-                .then(|| RequestFailure::After(Box::new(move || std::fs::write(victim, other).unwrap())))
+            (hit && seen == nth + 1).then(|| {
+                RequestFailure::After(Box::new(move || std::fs::write(victim, other).unwrap()))
+            })
         });
         let call = run(&server, &shop).expect(75);
         assert_eq!(server.stop_failures(), 1);
@@ -195,7 +244,8 @@ fn a_large_object_that_is_replaced_while_it_is_read_is_named() {
     let server = S3Server::start(&shop.path("buckets"));
     let file = shop.path("buckets/lake/in/large.parquet");
     let write = |seed: u64| {
-        let noise = (0..200_000u64).map(move |row| (row + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) as f64);
+        let noise =
+            (0..200_000u64).map(move |row| (row + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) as f64);
         let numbers: ArrayRef = Arc::new(Float64Array::from_iter_values(noise));
         let batch = RecordBatch::try_from_iter([("number", numbers)]).unwrap();
         let mut bytes = Vec::new();
@@ -220,8 +270,9 @@ fn a_large_object_that_is_replaced_while_it_is_read_is_named() {
             let hit = asked.method == "GET" && asked.target.contains("large.parquet");
             seen += i32::from(hit);
             let (victim, other) = (victim.clone(), other.clone());
-            (hit && seen == nth + 1)
-                .then(|| RequestFailure::After(Box::new(move || std::fs::write(victim, other).unwrap())))
+            (hit && seen == nth + 1).then(|| {
+                RequestFailure::After(Box::new(move || std::fs::write(victim, other).unwrap()))
+            })
         });
         let call = run().expect(75);
         assert_eq!(server.stop_failures(), 1);
@@ -236,18 +287,35 @@ fn a_large_object_that_is_replaced_while_it_is_read_is_named() {
 fn a_run_that_waits_for_storage_can_be_stopped() {
     let (shop, server) = S3Server::over_demand();
     server.inject_failures(|asked| {
-        (asked.method == "GET" && asked.target.contains("demand/")).then_some(RequestFailure::Refused(503))
+        (asked.method == "GET" && asked.target.contains("demand/"))
+            .then_some(RequestFailure::Refused(503))
     });
     let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
-    command.env("FOREBAY_RETRY_SECONDS", "1000").env("AWS_MAX_ATTEMPTS", "1000");
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    command
+        .env("FOREBAY_RETRY_SECONDS", "1000")
+        .env("AWS_MAX_ATTEMPTS", "1000");
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     while server.failure_count() < 2 {
         std::thread::park_timeout(Duration::from_millis(5));
     }
     let asked = Instant::now();
-    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-TERM", &child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
     let call: ProgramOutput = child.wait_with_output().unwrap().into();
-    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    assert!(
+        asked.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        asked.elapsed()
+    );
     assert_eq!(call.expect(75).summary()["fault"]["code"], "FB0304");
     server.stop_failures();
     assert_undisturbed_result(run(&server, &shop), &shop);
@@ -256,11 +324,22 @@ fn a_run_that_waits_for_storage_can_be_stopped() {
 #[test]
 fn a_run_that_dies_at_a_write_goes_on() {
     // `FOREBAY_KILLS` says at how many of all writes; else some that matter.
-    let kills: Option<u64> = std::env::var("FOREBAY_KILLS").ok().and_then(|kills| kills.parse().ok());
-    let some = [("_data/", true), ("passes/", false), ("_manifest.json", false), ("_manifest.json", true)];
+    let kills: Option<u64> = std::env::var("FOREBAY_KILLS")
+        .ok()
+        .and_then(|kills| kills.parse().ok());
+    let some = [
+        ("_data/", true),
+        ("passes/", false),
+        ("_manifest.json", false),
+        ("_manifest.json", true),
+    ];
     let all = (0..kills.unwrap_or(0)).map(|nth| ("lake/", nth % 2 == 0, nth / 2));
     let (shop, server) = S3Server::over_demand();
-    for (key, landed, nth) in some.into_iter().map(|(key, landed)| (key, landed, 0)).chain(all) {
+    for (key, landed, nth) in some
+        .into_iter()
+        .map(|(key, landed)| (key, landed, 0))
+        .chain(all)
+    {
         for dir in ["out", "state"] {
             let _ = std::fs::remove_dir_all(shop.path("buckets/lake").join(dir));
         }
@@ -273,10 +352,20 @@ fn a_run_that_dies_at_a_write_goes_on() {
                 return None;
             }
             let pid = pid.load(Ordering::SeqCst).to_string();
-            assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+            assert!(
+                Command::new("kill")
+                    .args(["-KILL", &pid])
+                    .status()
+                    .unwrap()
+                    .success()
+            );
             Some(RequestFailure::Cut { landed })
         });
-        let mut child = server.command(&shop, &args(&ready_made("demand.yaml"))).stdout(Stdio::null()).spawn().unwrap();
+        let mut child = server
+            .command(&shop, &args(&ready_made("demand.yaml")))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         victim.store(child.id(), Ordering::SeqCst);
         let ended = child.wait().unwrap();
         if server.stop_failures() == 0 {
@@ -301,7 +390,10 @@ fn two_runs_that_publish_at_once_lose_nothing_of_each_other() {
     (0..30).for_each(|day| nights.show(day));
     std::fs::rename(shop.path("history"), shop.path("buckets/lake/history")).unwrap();
     let spec = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
-    shop.write("spec.yaml", &spec.replace("path: history", "path: s3://lake/history"));
+    shop.write(
+        "spec.yaml",
+        &spec.replace("path: history", "path: s3://lake/history"),
+    );
     let server = S3Server::start(&shop.path("buckets"));
     let day = |day: usize| {
         let name = nights.days[day].split('.').next().unwrap();
@@ -309,14 +401,27 @@ fn two_runs_that_publish_at_once_lose_nothing_of_each_other() {
     };
     let command = |first: usize, state: &str| {
         let state = format!("--state={state}");
-        let args = ["run", "spec.yaml", "--json", "--param=out=s3://lake/out", &state, "--interval"];
+        let args = [
+            "run",
+            "spec.yaml",
+            "--json",
+            "--param=out=s3://lake/out",
+            &state,
+            "--interval",
+        ];
         server.command(shop, &[&args[..], &[&day(first), &day(first + 2)]].concat())
     };
     // Each run but the last one finds, when it publishes, that another one has just done so.
-    let mut others: Vec<Command> = [20, 22, 24].map(|first| command(first, &format!("state-{first}"))).into();
+    let mut others: Vec<Command> = [20, 22, 24]
+        .map(|first| command(first, &format!("state-{first}")))
+        .into();
     server.inject_failures(move |asked| {
         let publishes = asked.method == "PUT" && asked.target.contains("_manifest.json");
-        let mut other = if publishes { others.pop()? } else { return None };
+        let mut other = if publishes {
+            others.pop()?
+        } else {
+            return None;
+        };
         Some(RequestFailure::After(Box::new(move || {
             let call: ProgramOutput = other.watched().into();
             call.expect(0);
@@ -327,8 +432,15 @@ fn two_runs_that_publish_at_once_lose_nothing_of_each_other() {
     assert_eq!(server.stop_failures(), 3);
     let manifest = std::fs::read(shop.path("buckets/lake/out/_manifest.json")).unwrap();
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
-    let starts: Vec<String> =
-        manifest["intervals"].as_array().unwrap().iter().map(|known| known["from"].as_str().unwrap().into()).collect();
+    let starts: Vec<String> = manifest["intervals"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|known| known["from"].as_str().unwrap().into())
+        .collect();
     assert_eq!(starts, [20, 22, 24, 26].map(day));
-    assert_eq!(shop.visible("buckets/lake/out").num_rows() as u64, nights.rows(20..28));
+    assert_eq!(
+        shop.visible("buckets/lake/out").num_rows() as u64,
+        nights.rows(20..28)
+    );
 }

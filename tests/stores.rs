@@ -8,14 +8,20 @@ use serde_json::Value;
 
 use crate::bucket::S3Server;
 use crate::delta_log::{commits, sorted};
-use crate::google_server::{AUDIENCE, GoogleServer, PUBLIC_BUCKET, SUBJECT_TOKEN, TOKEN, TOKEN_SECONDS};
+use crate::google_server::{
+    AUDIENCE, GoogleServer, PUBLIC_BUCKET, SUBJECT_TOKEN, TOKEN, TOKEN_SECONDS,
+};
 use crate::request_failures::{ObservedRequest, RequestFailure, request_chance};
 use crate::support::{ProgramOutput, TestDirectory, content, ready_made};
 use crate::watched::WatchedCommand;
 
 /// The arguments of a run of `demand.yaml` on a bucket, which is given as in `gs://lake`.
 fn bucket_args(bucket: &str) -> Vec<String> {
-    let places = ["--param=history=B/demand", "--param=out=B/out", "--state=B/state"];
+    let places = [
+        "--param=history=B/demand",
+        "--param=out=B/out",
+        "--state=B/state",
+    ];
     let mut args = vec!["run".to_owned(), ready_made("demand.yaml")];
     args.extend(["--json", "--memory=256MiB", "--threads=2"].map(str::to_owned));
     args.extend(places.map(|place| place.replace('B', bucket)));
@@ -24,13 +30,25 @@ fn bucket_args(bucket: &str) -> Vec<String> {
 
 fn run(mut command: impl FnMut(&[&str]) -> Command, bucket: &str) -> ProgramOutput {
     let args = bucket_args(bucket);
-    command(&args.iter().map(String::as_str).collect::<Vec<_>>()).watched().into()
+    command(&args.iter().map(String::as_str).collect::<Vec<_>>())
+        .watched()
+        .into()
 }
 
 /// The summary and the rows of the job on local files.
 fn local_result(shop: &TestDirectory, data: &str) -> Value {
-    let params = [format!("--param=history={data}"), "--param=out=local".to_owned()];
-    let args = ["run", &ready_made("demand.yaml"), "--json", "--memory=256MiB", &params[0], &params[1]];
+    let params = [
+        format!("--param=history={data}"),
+        "--param=out=local".to_owned(),
+    ];
+    let args = [
+        "run",
+        &ready_made("demand.yaml"),
+        "--json",
+        "--memory=256MiB",
+        &params[0],
+        &params[1],
+    ];
     shop.forebay(&args).expect(0).summary()
 }
 
@@ -40,20 +58,31 @@ fn sources_state_and_sinks_on_google_cloud_storage() {
     std::fs::create_dir_all(shop.path("buckets/lake")).unwrap();
     shop.demand("buckets/lake/demand", 500);
     let server = GoogleServer::start(&shop.path("buckets"));
-    let first = run(|args| server.command(&shop, args), "gs://lake").expect(0).summary();
+    let first = run(|args| server.command(&shop, args), "gs://lake")
+        .expect(0)
+        .summary();
     assert_eq!(first["nothing_new"], false);
-    let again = run(|args| server.command(&shop, args), "gs://lake").expect(0).summary();
+    let again = run(|args| server.command(&shop, args), "gs://lake")
+        .expect(0)
+        .summary();
     assert_eq!(again["nothing_new"], true);
     assert!(server.tokens_given() >= 2, "{}", server.tokens_given());
     let local = local_result(&shop, &shop.at("buckets/lake/demand"));
     assert_eq!(local["artifact"], first["artifact"]);
     assert!(shop.visible("buckets/lake/out") == shop.rows("local"));
     for (name, bytes) in content(&shop.path("buckets")) {
-        assert!(!String::from_utf8_lossy(&bytes).contains(TOKEN), "a token is in {name}");
+        assert!(
+            !String::from_utf8_lossy(&bytes).contains(TOKEN),
+            "a token is in {name}"
+        );
     }
     // A bucket of which nothing is known.
     let call = run(|args| server.command(&shop, args), "gs://nowhere").expect(78);
-    assert!(call.stderr.contains("the bucket `nowhere` does not exist"), "{}", call.stderr);
+    assert!(
+        call.stderr.contains("the bucket `nowhere` does not exist"),
+        "{}",
+        call.stderr
+    );
 }
 
 /// A spec that copies a source to a sink.
@@ -68,10 +97,23 @@ fn write_and_read_table(shop: &TestDirectory, bucket: &str, command: impl Fn(&[&
     let table = format!("{bucket}/table");
     shop.write(
         "writes.yaml",
-        &table_spec("csv: { path: rows.csv }", &format!("delta: {{ path: \"{table}\", mode: append }}")),
+        &table_spec(
+            "csv: { path: rows.csv }",
+            &format!("delta: {{ path: \"{table}\", mode: append }}"),
+        ),
     );
-    shop.write("reads.yaml", &table_spec(&format!("delta: {{ path: \"{table}\" }}"), "parquet: { path: read }"));
-    let run = |file: &str| ProgramOutput::from(command(&["run", file, "--json"]).watched()).expect(0).summary();
+    shop.write(
+        "reads.yaml",
+        &table_spec(
+            &format!("delta: {{ path: \"{table}\" }}"),
+            "parquet: { path: read }",
+        ),
+    );
+    let run = |file: &str| {
+        ProgramOutput::from(command(&["run", file, "--json"]).watched())
+            .expect(0)
+            .summary()
+    };
     for (rows, expected) in [("a\n1\n2\n", 2), ("a\n3\n", 3)] {
         shop.write("rows.csv", rows);
         run("writes.yaml");
@@ -106,7 +148,9 @@ struct FailureCase {
 fn failure_cases() -> [FailureCase; 5] {
     let case = |name, least, rule| FailureCase { name, least, rule };
     [
-        case("one of ten refused", 4, |asked| (request_chance(5, asked) < 0.1).then_some(RequestFailure::Refused(503))),
+        case("one of ten refused", 4, |asked| {
+            (request_chance(5, asked) < 0.1).then_some(RequestFailure::Refused(503))
+        }),
         case("every second refused", 20, |asked| {
             (request_chance(6, asked) < 0.5).then_some(RequestFailure::Refused(503))
         }),
@@ -118,7 +162,8 @@ fn failure_cases() -> [FailureCase; 5] {
             (request_chance(8, asked) < 0.2).then_some(RequestFailure::Cut { landed: false })
         }),
         case("answers of writes lost", 4, |asked| {
-            (asked.method != "GET" && asked.nth == 0).then_some(RequestFailure::Cut { landed: true })
+            (asked.method != "GET" && asked.nth == 0)
+                .then_some(RequestFailure::Cut { landed: true })
         }),
     ]
 }
@@ -137,35 +182,70 @@ fn a_job_on_google_cloud_storage_survives_failures() {
         let call = run(|args| server.command(&shop, args), "gs://lake");
         let fired = server.failures.stop_failures();
         assert!(fired >= least, "{name}: only {fired} failures");
-        assert_eq!(local["artifact"], call.expect(0).summary()["artifact"], "{name}");
-        assert!(shop.visible("buckets/lake/out") == shop.rows("local"), "{name}: other rows");
+        assert_eq!(
+            local["artifact"],
+            call.expect(0).summary()["artifact"],
+            "{name}"
+        );
+        assert!(
+            shop.visible("buckets/lake/out") == shop.rows("local"),
+            "{name}: other rows"
+        );
     }
     // Failures without end: a fault that names the object, and nothing that readers see.
-    for (method, part) in [("GET", "demand"), ("PUT", "state"), ("PUT", "_data"), ("PUT", "_manifest.json")] {
+    for (method, part) in [
+        ("GET", "demand"),
+        ("PUT", "state"),
+        ("PUT", "_data"),
+        ("PUT", "_manifest.json"),
+    ] {
         forget();
         server.failures.inject_failures(move |asked| {
-            (asked.method == method && asked.target.contains(&encoded(part))).then_some(RequestFailure::Refused(503))
+            (asked.method == method && asked.target.contains(&encoded(part)))
+                .then_some(RequestFailure::Refused(503))
         });
-        let call = run(|args| few_attempts(server.command(&shop, args)), "gs://lake").expect(75);
+        let call = run(
+            |args| few_attempts(server.command(&shop, args)),
+            "gs://lake",
+        )
+        .expect(75);
         assert!(server.failures.stop_failures() >= 4, "{method} {part}");
         let fault = call.summary()["fault"].take();
         assert_eq!(fault["code"], "FB0401", "{method} {part}: {fault}");
-        assert!(fault["file"].as_str().unwrap().contains("gs://lake/"), "{method} {part}: {fault}");
-        assert!(!shop.path("buckets/lake/out/_manifest.json").exists(), "{method} {part}");
-        let resumed = run(|args| server.command(&shop, args), "gs://lake").expect(0).summary();
+        assert!(
+            fault["file"].as_str().unwrap().contains("gs://lake/"),
+            "{method} {part}: {fault}"
+        );
+        assert!(
+            !shop.path("buckets/lake/out/_manifest.json").exists(),
+            "{method} {part}"
+        );
+        let resumed = run(|args| server.command(&shop, args), "gs://lake")
+            .expect(0)
+            .summary();
         assert_eq!(local["artifact"], resumed["artifact"], "{method} {part}");
-        assert!(shop.visible("buckets/lake/out") == shop.rows("local"), "{method} {part}");
+        assert!(
+            shop.visible("buckets/lake/out") == shop.rows("local"),
+            "{method} {part}"
+        );
     }
     // An object that is replaced between its listing and its reading.
     forget();
-    let mut days: Vec<_> =
-        std::fs::read_dir(shop.path("buckets/lake/demand")).unwrap().map(|day| day.unwrap().path()).collect();
+    let mut days: Vec<_> = std::fs::read_dir(shop.path("buckets/lake/demand"))
+        .unwrap()
+        .map(|day| day.unwrap().path())
+        .collect();
     days.sort();
-    let (victim, whole, other) = (days[2].clone(), std::fs::read(&days[2]).unwrap(), std::fs::read(&days[3]).unwrap());
+    let (victim, whole, other) = (
+        days[2].clone(),
+        std::fs::read(&days[2]).unwrap(),
+        std::fs::read(&days[3]).unwrap(),
+    );
     let name = victim.file_name().unwrap().to_str().unwrap().to_owned();
     let (mut is_first, key, place) = (true, encoded(&name), victim.clone());
     server.failures.inject_failures(move |asked| {
-        let hit = asked.method == "GET" && asked.target.contains(&key) && std::mem::take(&mut is_first);
+        let hit =
+            asked.method == "GET" && asked.target.contains(&key) && std::mem::take(&mut is_first);
         let (place, other) = (place.clone(), other.clone());
         hit.then(|| RequestFailure::After(Box::new(move || std::fs::write(place, other).unwrap())))
     });
@@ -220,13 +300,29 @@ fn a_job_on_google_cloud_storage_survives_kills() {
             command
         };
         let call = run(killed, "gs://lake");
-        assert_eq!(call.code, -1, "{moment}: it was not killed: {}", call.stderr);
+        assert_eq!(
+            call.code, -1,
+            "{moment}: it was not killed: {}",
+            call.stderr
+        );
         let shown = shop.path("buckets/lake/out/_manifest.json").exists();
-        assert_eq!(shown, moment.starts_with("have put gs://lake/out"), "{moment}");
-        assert!(!shown || shop.visible("buckets/lake/out") == shop.rows("local"), "{moment}");
-        let resumed = run(|args| server.command(&shop, args), "gs://lake").expect(0).summary();
+        assert_eq!(
+            shown,
+            moment.starts_with("have put gs://lake/out"),
+            "{moment}"
+        );
+        assert!(
+            !shown || shop.visible("buckets/lake/out") == shop.rows("local"),
+            "{moment}"
+        );
+        let resumed = run(|args| server.command(&shop, args), "gs://lake")
+            .expect(0)
+            .summary();
         assert_eq!(local["artifact"], resumed["artifact"], "{moment}");
-        assert!(shop.visible("buckets/lake/out") == shop.rows("local"), "{moment}");
+        assert!(
+            shop.visible("buckets/lake/out") == shop.rows("local"),
+            "{moment}"
+        );
     }
 }
 
@@ -252,8 +348,14 @@ fn files_of_a_web_server_are_read() {
     };
     let url = |name: &String| format!("http://{}/{PUBLIC_BUCKET}/demand/{name}", server.host);
     let local = |name: &String| folder.join(name).display().to_string();
-    shop.write("web.yaml", &spec(&names.iter().map(url).collect::<Vec<_>>(), "web"));
-    shop.write("local.yaml", &spec(&names.iter().map(local).collect::<Vec<_>>(), "local"));
+    shop.write(
+        "web.yaml",
+        &spec(&names.iter().map(url).collect::<Vec<_>>(), "web"),
+    );
+    shop.write(
+        "local.yaml",
+        &spec(&names.iter().map(local).collect::<Vec<_>>(), "local"),
+    );
     shop.forebay(&["run", "web.yaml"]).expect(0);
     shop.forebay(&["run", "local.yaml"]).expect(0);
     assert!(shop.rows("web") == shop.rows("local"));
@@ -263,7 +365,9 @@ fn files_of_a_web_server_are_read() {
             let _ = std::fs::remove_dir_all(shop.path(dir));
         }
         let mut command = shop.command(&["run", "web.yaml", "--json"]);
-        command.env("AWS_MAX_ATTEMPTS", attempts).env("FOREBAY_RETRY_SECONDS", "30");
+        command
+            .env("AWS_MAX_ATTEMPTS", attempts)
+            .env("FOREBAY_RETRY_SECONDS", "30");
         ProgramOutput::from(command.watched())
     };
     for FailureCase { name, least, rule } in failure_cases() {
@@ -271,26 +375,51 @@ fn files_of_a_web_server_are_read() {
         let call = patient("40");
         let fired = server.failures.stop_failures();
         // Nothing is written there.
-        assert!(fired >= if name.contains("writes") { 0 } else { least.min(1) }, "{name}: only {fired} failures");
+        assert!(
+            fired
+                >= if name.contains("writes") {
+                    0
+                } else {
+                    least.min(1)
+                },
+            "{name}: only {fired} failures"
+        );
         call.expect(0);
         assert!(shop.rows("web") == shop.rows("local"), "{name}");
     }
-    server.failures.inject_failures(|asked| (asked.method == "GET").then_some(RequestFailure::Refused(503)));
+    server
+        .failures
+        .inject_failures(|asked| (asked.method == "GET").then_some(RequestFailure::Refused(503)));
     let fault = patient("4").expect(75).summary()["fault"].take();
     assert!(server.failures.stop_failures() >= 4);
-    assert!(fault["code"] == "FB0401" && fault["file"].as_str().unwrap().contains(&server.host), "{fault}");
+    assert!(
+        fault["code"] == "FB0401" && fault["file"].as_str().unwrap().contains(&server.host),
+        "{fault}"
+    );
     assert!(!shop.path(".web.forebay/_manifest.json").exists());
 
     let server_url = format!("http://{}/{PUBLIC_BUCKET}", server.host);
     for (paths, out, says) in [
-        (format!("{server_url}/demand/*.parquet"), "out", "no listings"),
+        (
+            format!("{server_url}/demand/*.parquet"),
+            "out",
+            "no listings",
+        ),
         (format!("{server_url}/demand/"), "out", "no listings"),
-        (format!("{server_url}/demand/missing.parquet"), "out", "no file matches"),
+        (
+            format!("{server_url}/demand/missing.parquet"),
+            "out",
+            "no file matches",
+        ),
         (url(&names[0]), "https://example.org/out", "only read"),
     ] {
         shop.write("bad.yaml", &spec(std::slice::from_ref(&paths), out));
         let call = shop.forebay(&["run", "bad.yaml"]);
-        assert!(call.code != 0 && call.stderr.contains(says), "{paths}: {}", call.stderr);
+        assert!(
+            call.code != 0 && call.stderr.contains(says),
+            "{paths}: {}",
+            call.stderr
+        );
     }
     let table = format!("delta: {{ path: \"{server_url}/table\" }}");
     shop.write("bad.yaml", &table_spec(&table, "parquet: { path: out }"));
@@ -301,7 +430,10 @@ fn files_of_a_web_server_are_read() {
 #[test]
 fn missing_credentials_are_named_with_the_variables_to_set() {
     let shop = TestDirectory::new();
-    shop.write("key.json", r#"{"type": "external_account", "secret": "hidden-word"}"#);
+    shop.write(
+        "key.json",
+        r#"{"type": "external_account", "secret": "hidden-word"}"#,
+    );
     shop.write("broken.json", "hidden-word");
     shop.write(
         "program.json",
@@ -310,29 +442,73 @@ fn missing_credentials_are_named_with_the_variables_to_set() {
     );
     let program = std::fs::read_to_string(shop.path("program.json")).unwrap();
     let amazon = r#"{"environment_id": "aws1", "url": "http://169.254.169.254/hidden-word"}"#;
-    shop.write("aws.json", &program.replace(r#"{"executable": {"command": "hidden-word"}}"#, amazon));
+    shop.write(
+        "aws.json",
+        &program.replace(r#"{"executable": {"command": "hidden-word"}}"#, amazon),
+    );
     struct Case {
         bucket: &'static str,
         variables: &'static [(&'static str, &'static str)],
         says: &'static [&'static str],
     }
-    let case = |bucket, variables, says| Case { bucket, variables, says };
+    let case = |bucket, variables, says| Case {
+        bucket,
+        variables,
+        says,
+    };
     let cases = [
-        case("gs://lake", &[], &["no credentials for the bucket `lake`", "GOOGLE_APPLICATION_CREDENTIALS"]),
-        case("gs://lake", &[("GOOGLE_APPLICATION_CREDENTIALS", "nowhere.json")], &["cannot be read", "nowhere.json"]),
-        case("gs://lake", &[("GOOGLE_APPLICATION_CREDENTIALS", "broken.json")], &["not a JSON object", "broken.json"]),
-        case("gs://lake", &[("GOOGLE_APPLICATION_CREDENTIALS", "key.json")], &["external_account", "`audience`"]),
+        case(
+            "gs://lake",
+            &[],
+            &[
+                "no credentials for the bucket `lake`",
+                "GOOGLE_APPLICATION_CREDENTIALS",
+            ],
+        ),
+        case(
+            "gs://lake",
+            &[("GOOGLE_APPLICATION_CREDENTIALS", "nowhere.json")],
+            &["cannot be read", "nowhere.json"],
+        ),
+        case(
+            "gs://lake",
+            &[("GOOGLE_APPLICATION_CREDENTIALS", "broken.json")],
+            &["not a JSON object", "broken.json"],
+        ),
+        case(
+            "gs://lake",
+            &[("GOOGLE_APPLICATION_CREDENTIALS", "key.json")],
+            &["external_account", "`audience`"],
+        ),
         case(
             "gs://lake",
             &[("GOOGLE_APPLICATION_CREDENTIALS", "program.json")],
             &["`file` or a `url`", "program.json"],
         ),
-        case("gs://lake", &[("GOOGLE_APPLICATION_CREDENTIALS", "aws.json")], &["`file` or a `url`", "aws.json"]),
-        case("gs://lake", &[("GOOGLE_SERVICE_ACCOUNT", "key.json")], &["GOOGLE_APPLICATION_CREDENTIALS"]),
-        case("az://lake", &[], &["no credentials for the container `lake`", "AZURE_STORAGE_ACCOUNT_KEY"]),
+        case(
+            "gs://lake",
+            &[("GOOGLE_APPLICATION_CREDENTIALS", "aws.json")],
+            &["`file` or a `url`", "aws.json"],
+        ),
+        case(
+            "gs://lake",
+            &[("GOOGLE_SERVICE_ACCOUNT", "key.json")],
+            &["GOOGLE_APPLICATION_CREDENTIALS"],
+        ),
         case(
             "az://lake",
-            &[("AZURE_CLIENT_SECRET", "hidden-word"), ("AZURE_CLIENT_ID", "me")],
+            &[],
+            &[
+                "no credentials for the container `lake`",
+                "AZURE_STORAGE_ACCOUNT_KEY",
+            ],
+        ),
+        case(
+            "az://lake",
+            &[
+                ("AZURE_CLIENT_SECRET", "hidden-word"),
+                ("AZURE_CLIENT_ID", "me"),
+            ],
             &["AZURE_CLIENT_SECRET is set, and AZURE_TENANT_ID is not"],
         ),
         case(
@@ -340,9 +516,18 @@ fn missing_credentials_are_named_with_the_variables_to_set() {
             &[("AZURE_STORAGE_ACCOUNT_KEY", "aGlkZGVu")],
             &["AZURE_STORAGE_ACCOUNT_NAME", "not configured"],
         ),
-        case("az://lake", &[("AZURE_STORAGE_CONNECTION_STRING", "AccountKey=hidden-word")], &["names no account"]),
+        case(
+            "az://lake",
+            &[("AZURE_STORAGE_CONNECTION_STRING", "AccountKey=hidden-word")],
+            &["names no account"],
+        ),
     ];
-    for Case { bucket, variables, says } in cases {
+    for Case {
+        bucket,
+        variables,
+        says,
+    } in cases
+    {
         let args = bucket_args(bucket);
         let mut command = shop.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
         // Nothing listens there: no machine of a cloud.
@@ -353,7 +538,11 @@ fn missing_credentials_are_named_with_the_variables_to_set() {
             .envs(variables.iter().copied());
         let call = ProgramOutput::from(command.watched()).expect(78);
         for word in says {
-            assert!(call.stderr.contains(word), "{variables:?}: no `{word}` in {}", call.stderr);
+            assert!(
+                call.stderr.contains(word),
+                "{variables:?}: no `{word}` in {}",
+                call.stderr
+            );
         }
         assert!(!call.stderr.contains("hidden-word"), "{}", call.stderr);
     }
@@ -394,7 +583,10 @@ fn variables_that_are_set_to_nothing_count_as_unset() {
     let google = GoogleServer::start(&shop.path("buckets"));
     let amazon = S3Server::start(&shop.path("buckets"));
     let calls = [
-        run(|args| without_values(google.command(&shop, args)), "gs://lake"),
+        run(
+            |args| without_values(google.command(&shop, args)),
+            "gs://lake",
+        ),
         run(
             |args| {
                 let mut command = without_values(amazon.command(&shop, args));
@@ -420,14 +612,24 @@ fn variables_that_are_set_to_nothing_count_as_unset() {
         command
     };
     let fault = run(azure, "az://lake").expect(75).summary()["fault"].take();
-    assert!(fault["code"] == "FB0401" && fault["file"].as_str().unwrap().starts_with("az://lake"), "{fault}");
+    assert!(
+        fault["code"] == "FB0401" && fault["file"].as_str().unwrap().starts_with("az://lake"),
+        "{fault}"
+    );
     // Without the variables that name a place, there is nothing but what is missing.
-    for (bucket, variable) in
-        [("s3://lake", "AWS_ACCESS_KEY_ID"), ("gs://lake", "GOOGLE_APPLICATION_CREDENTIALS"), ("az://lake", "AZURE_")]
-    {
+    for (bucket, variable) in [
+        ("s3://lake", "AWS_ACCESS_KEY_ID"),
+        ("gs://lake", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("az://lake", "AZURE_"),
+    ] {
         let nothing = |args: &[&str]| {
             let mut command = without_values(shop.command(args));
-            for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "FOREBAY_RETRY_SECONDS"] {
+            for name in [
+                "AWS_ACCESS_KEY_ID",
+                "AWS_SECRET_ACCESS_KEY",
+                "AWS_REGION",
+                "FOREBAY_RETRY_SECONDS",
+            ] {
                 command.env(name, "");
             }
             // Nothing listens there: no machine of a cloud.
@@ -439,10 +641,21 @@ fn variables_that_are_set_to_nothing_count_as_unset() {
             command
         };
         let call = run(nothing, bucket).expect(78);
-        assert!(call.stderr.contains("there are no credentials") && call.stderr.contains(variable), "{}", call.stderr);
+        assert!(
+            call.stderr.contains("there are no credentials") && call.stderr.contains(variable),
+            "{}",
+            call.stderr
+        );
     }
-    let said = ProgramOutput::from(without_values(shop.command(&["doctor"])).watched()).expect(0).stdout;
-    assert!(said.matches("the default endpoint, no credentials in the environment").count() == 3, "{said}");
+    let said = ProgramOutput::from(without_values(shop.command(&["doctor"])).watched())
+        .expect(0)
+        .stdout;
+    assert!(
+        said.matches("the default endpoint, no credentials in the environment")
+            .count()
+            == 3,
+        "{said}"
+    );
 }
 
 #[test]
@@ -465,8 +678,10 @@ fn tokens_of_other_providers_are_exchanged_for_those_of_google() {
             "subject_token_type": "urn:ietf:params:oauth:token-type:jwt", "credential_source": source,
         });
         if impersonates {
-            key["service_account_impersonation_url"] = url("/v1/account:generateAccessToken").into();
-            key["service_account_impersonation"] = serde_json::json!({ "token_lifetime_seconds": TOKEN_SECONDS });
+            key["service_account_impersonation_url"] =
+                url("/v1/account:generateAccessToken").into();
+            key["service_account_impersonation"] =
+                serde_json::json!({ "token_lifetime_seconds": TOKEN_SECONDS });
         }
         shop.write("key.json", &key.to_string());
         let before = server.tokens_given();
@@ -474,7 +689,9 @@ fn tokens_of_other_providers_are_exchanged_for_those_of_google() {
             |args| {
                 let mut command = server.command(&shop, args);
                 // No metadata service: the only tokens are those that were exchanged.
-                command.env("GCE_METADATA_HOST", "127.0.0.1:9").env("GOOGLE_APPLICATION_CREDENTIALS", "key.json");
+                command
+                    .env("GCE_METADATA_HOST", "127.0.0.1:9")
+                    .env("GOOGLE_APPLICATION_CREDENTIALS", "key.json");
                 command
             },
             "gs://lake",
@@ -485,7 +702,10 @@ fn tokens_of_other_providers_are_exchanged_for_those_of_google() {
         assert!(given >= 2, "{given}");
         for (name, bytes) in content(&shop.path("buckets")) {
             let text = String::from_utf8_lossy(&bytes).into_owned();
-            assert!(!text.contains(TOKEN) && !text.contains(SUBJECT_TOKEN), "a token is in {name}");
+            assert!(
+                !text.contains(TOKEN) && !text.contains(SUBJECT_TOKEN),
+                "a token is in {name}"
+            );
         }
         forget_results(&shop);
     }
@@ -499,13 +719,18 @@ fn tokens_of_other_providers_are_exchanged_for_those_of_google() {
     let refused = |code: i32| {
         let external = |args: &[&str]| {
             let mut command = server.command(&shop, args);
-            command.env("GOOGLE_APPLICATION_CREDENTIALS", "key.json").env("FOREBAY_RETRY_SECONDS", "1");
+            command
+                .env("GOOGLE_APPLICATION_CREDENTIALS", "key.json")
+                .env("FOREBAY_RETRY_SECONDS", "1");
             command
         };
         run(external, "gs://lake").expect(code).stderr
     };
     let said = refused(78);
-    assert!(said.contains("refused a token: 400") && !said.contains("another"), "{said}");
+    assert!(
+        said.contains("refused a token: 400") && !said.contains("another"),
+        "{said}"
+    );
     key["credential_source"]["file"] = shop.at("nowhere").into();
     shop.write("key.json", &key.to_string());
     let said = refused(78);
@@ -522,14 +747,21 @@ struct Azurite {
 impl Azurite {
     /// The account that every emulator has, and its key.
     const ACCOUNT: &str = "devstoreaccount1";
-    const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+    const KEY: &str =
+        "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
     /// A signature with that key, valid until 2099, to fill the containers with.
     const SIGNATURE: &str = "sv=2019-12-12&ss=b&srt=sco&sp=rwdlac&se=2099-01-01T00%3A00%3A00Z&spr=https%2Chttp&sig=0inStVod1SiNNw%2FCJ4fRrpJIdRZAadbisT7bZCD4KQs%3D";
 
     fn start(shop: &TestDirectory) -> Option<Azurite> {
         let program = std::env::var_os("FOREBAY_AZURITE")?;
         let mut process = Command::new(program)
-            .args(["--skipApiVersionCheck", "--blobHost", "127.0.0.1", "--blobPort", "0"])
+            .args([
+                "--skipApiVersionCheck",
+                "--blobHost",
+                "127.0.0.1",
+                "--blobPort",
+                "0",
+            ])
             .args(["--location", &shop.at("azurite")])
             .stdout(Stdio::piped())
             .spawn()
@@ -541,7 +773,10 @@ impl Azurite {
         });
         // It ends when its output is closed, and waits when that is not read.
         std::thread::spawn(move || lines.for_each(drop));
-        Some(Azurite { process, host: listening.unwrap() })
+        Some(Azurite {
+            process,
+            host: listening.unwrap(),
+        })
     }
 
     /// Creates a container or a blob.
@@ -594,11 +829,19 @@ fn sources_state_and_sinks_on_azure() {
     for file in std::fs::read_dir(shop.path("demand")).unwrap() {
         let file = file.unwrap();
         let name = file.file_name().into_string().unwrap();
-        azurite.create(&format!("lake/demand/{name}"), "", &std::fs::read(file.path()).unwrap());
+        azurite.create(
+            &format!("lake/demand/{name}"),
+            "",
+            &std::fs::read(file.path()).unwrap(),
+        );
     }
-    let first = run(|args| azurite.command(&shop, args), "az://lake").expect(0).summary();
+    let first = run(|args| azurite.command(&shop, args), "az://lake")
+        .expect(0)
+        .summary();
     assert_eq!(first["nothing_new"], false);
-    let again = run(|args| azurite.command(&shop, args), "az://lake").expect(0).summary();
+    let again = run(|args| azurite.command(&shop, args), "az://lake")
+        .expect(0)
+        .summary();
     assert_eq!(again["nothing_new"], true);
     let local = local_result(&shop, &shop.at("demand"));
     assert_eq!(local["artifact"], first["artifact"]);
@@ -614,5 +857,9 @@ fn sources_state_and_sinks_on_azure() {
     assert!(sorted(&shop.rows("back")) == sorted(&shop.rows("local")));
     write_and_read_table(&shop, "az://lake", |args| azurite.command(&shop, args));
     let call = run(|args| azurite.command(&shop, args), "az://nowhere").expect(78);
-    assert!(call.stderr.contains("the bucket `nowhere` does not exist"), "{}", call.stderr);
+    assert!(
+        call.stderr.contains("the bucket `nowhere` does not exist"),
+        "{}",
+        call.stderr
+    );
 }

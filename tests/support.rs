@@ -19,12 +19,19 @@ pub const FOREBAY: &str = env!("CARGO_BIN_EXE_forebay");
 
 /// The repository.
 pub fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()
+        .unwrap()
 }
 
 /// A ready-made spec.
 pub fn ready_made(name: &str) -> String {
-    repository().join("pipelines/specs").join(name).display().to_string()
+    repository()
+        .join("pipelines/specs")
+        .join(name)
+        .display()
+        .to_string()
 }
 
 /// Real data, where it is at hand: `FOREBAY_SHARED_DATA`, or `../shared/data` beside the repository.
@@ -55,14 +62,22 @@ pub struct ProgramOutput {
 impl ProgramOutput {
     /// The summary: the last line of `--json`.
     pub fn summary(&self) -> Value {
-        let last = self.stdout.lines().last().unwrap_or_else(|| panic!("no output, but {}", self.stderr));
+        let last = self
+            .stdout
+            .lines()
+            .last()
+            .unwrap_or_else(|| panic!("no output, but {}", self.stderr));
         serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {last}"))
     }
 
     /// Fails the test with everything that was said, unless the code is this one.
     #[track_caller]
     pub fn expect(self, code: i32) -> Self {
-        assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        assert_eq!(
+            self.code, code,
+            "stdout:\n{}\nstderr:\n{}",
+            self.stdout, self.stderr
+        );
         self
     }
 }
@@ -79,7 +94,9 @@ impl From<Output> for ProgramOutput {
 
 impl TestDirectory {
     pub fn new() -> Self {
-        TestDirectory { dir: tempfile::tempdir().unwrap() }
+        TestDirectory {
+            dir: tempfile::tempdir().unwrap(),
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -92,7 +109,10 @@ impl TestDirectory {
         if out.starts_with("buckets/") {
             return visible;
         }
-        visible.with_file_name(format!(".{}.forebay", visible.file_name().unwrap().to_str().unwrap()))
+        visible.with_file_name(format!(
+            ".{}.forebay",
+            visible.file_name().unwrap().to_str().unwrap()
+        ))
     }
 
     /// Removes an output with its data.
@@ -114,19 +134,31 @@ impl TestDirectory {
     /// The program, ready to start in this directory.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(FOREBAY);
-        command.args(args).current_dir(self.dir.path()).env_remove("AWS_ENDPOINT_URL").env("NO_COLOR", "1");
+        command
+            .args(args)
+            .current_dir(self.dir.path())
+            .env_remove("AWS_ENDPOINT_URL")
+            .env("NO_COLOR", "1");
         // Debug information that a backtrace reads would count as memory of the run.
         command.env("RUST_BACKTRACE", "0");
         // The token of this user, which workers and coordinators share.
-        command.env_remove("FOREBAY_TOKEN").env("XDG_STATE_HOME", self.path(".user"));
+        command
+            .env_remove("FOREBAY_TOKEN")
+            .env("XDG_STATE_HOME", self.path(".user"));
         command.env("XDG_CONFIG_HOME", self.path(".config"));
         // Output for pipes has no width, and logs are for those who ask.
         command.env_remove("COLUMNS").env_remove("RUST_LOG");
         // Where other runs of this user are told of.
-        for name in ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OPENLINEAGE_URL"] {
+        for name in [
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+            "OPENLINEAGE_URL",
+        ] {
             command.env_remove(name);
         }
-        command.env_remove("MLFLOW_TRACKING_URI").env_remove("TRACEPARENT");
+        command
+            .env_remove("MLFLOW_TRACKING_URI")
+            .env_remove("TRACEPARENT");
         for name in ["MEMORY", "THREADS", "STATE", "WORKERS", "LOCAL_WORKERS"] {
             command.env_remove(format!("FOREBAY_{name}"));
         }
@@ -159,7 +191,9 @@ impl TestDirectory {
         options.series = 60;
         options.period = "day".parse().unwrap();
         demand(&options, &mut |_| {}).unwrap();
-        let names = std::fs::read_dir(self.path(name)).unwrap().map(|entry| entry.unwrap().file_name());
+        let names = std::fs::read_dir(self.path(name))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
         let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
         names.sort();
         names
@@ -180,7 +214,9 @@ impl TestDirectory {
         let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
         let shards = manifest["shards"].as_array().unwrap().iter();
         let files = shards.flat_map(|shard| shard["files"].as_array().unwrap());
-        let files: Vec<PathBuf> = files.map(|file| self.root(out).join(file["path"].as_str().unwrap())).collect();
+        let files: Vec<PathBuf> = files
+            .map(|file| self.root(out).join(file["path"].as_str().unwrap()))
+            .collect();
         read_files(&files)
     }
 
@@ -192,7 +228,10 @@ impl TestDirectory {
 
 /// All rows of a directory's Parquet files, in the order of their names.
 pub fn read(dir: &Path) -> RecordBatch {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     files.sort();
     read_files(&files)
 }
@@ -201,7 +240,8 @@ pub fn read(dir: &Path) -> RecordBatch {
 pub fn read_files(files: &[PathBuf]) -> RecordBatch {
     let (mut batches, mut schema) = (Vec::new(), None);
     for file in files {
-        let builder = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(file).unwrap()).unwrap();
+        let builder =
+            ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(file).unwrap()).unwrap();
         schema.get_or_insert_with(|| Arc::new(Schema::new(builder.schema().fields().clone())));
         batches.extend(builder.build().unwrap().map(Result::unwrap));
     }
@@ -217,7 +257,10 @@ pub fn content(dir: &Path) -> Vec<(String, Vec<u8>)> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 open.push(path);
-            } else if path.extension().is_some_and(|end| end.to_string_lossy().contains('#')) {
+            } else if path
+                .extension()
+                .is_some_and(|end| end.to_string_lossy().contains('#'))
+            {
                 // What a killed process was about to put in place; it is never read.
             } else if path.file_name().unwrap() != "lineage.json" {
                 let name = path.strip_prefix(dir).unwrap().display().to_string();

@@ -26,7 +26,12 @@ enum FileDamage {
     Zeros,
 }
 
-const DAMAGES: [FileDamage; 4] = [FileDamage::Half, FileDamage::Empty, FileDamage::LastByte, FileDamage::Zeros];
+const DAMAGES: [FileDamage; 4] = [
+    FileDamage::Half,
+    FileDamage::Empty,
+    FileDamage::LastByte,
+    FileDamage::Zeros,
+];
 
 impl FileDamage {
     /// Damages a file in place: links to it see the same.
@@ -43,12 +48,23 @@ impl FileDamage {
 }
 
 fn run(nights: &NightlyFixture) -> ProgramOutput {
-    nights.shop.forebay(&["run", "spec.yaml", "--json", "--threads=2", "--param=out=out", "--state=state"])
+    nights.shop.forebay(&[
+        "run",
+        "spec.yaml",
+        "--json",
+        "--threads=2",
+        "--param=out=out",
+        "--state=state",
+    ])
 }
 
 fn copy(nights: &NightlyFixture, from: &str, to: &str) {
     let _ = std::fs::remove_dir_all(nights.shop.path(to));
-    let copied = Command::new("cp").arg("-a").args([nights.shop.path(from), nights.shop.path(to)]).status().unwrap();
+    let copied = Command::new("cp")
+        .arg("-a")
+        .args([nights.shop.path(from), nights.shop.path(to)])
+        .status()
+        .unwrap();
     assert!(copied.success());
 }
 
@@ -60,7 +76,10 @@ fn restore(nights: &NightlyFixture) {
 }
 
 fn result(nights: &NightlyFixture, call: ProgramOutput) -> (Value, RecordBatch) {
-    (call.expect(0).summary()["artifact"].clone(), nights.shop.visible("out"))
+    (
+        call.expect(0).summary()["artifact"].clone(),
+        nights.shop.visible("out"),
+    )
 }
 
 #[test]
@@ -77,7 +96,9 @@ fn truncated_files_are_detected() {
     let long = std::env::var_os("FOREBAY_TORN").is_some();
     let of = |root: &'static str| {
         let files = content(&nights.shop.path(&format!("{root}-before"))).into_iter();
-        files.filter(|(_, bytes)| !bytes.is_empty()).map(move |(name, _)| (root, name))
+        files
+            .filter(|(_, bytes)| !bytes.is_empty())
+            .map(move |(name, _)| (root, name))
     };
     let victims: Vec<(&str, String)> = of("state").chain(of("root")).collect();
     let mut kinds = BTreeSet::new();
@@ -86,22 +107,45 @@ fn truncated_files_are_detected() {
         if !kinds.insert(kind) && !long {
             continue;
         }
-        let damages: Vec<FileDamage> = if long { DAMAGES.into() } else { vec![DAMAGES[(kinds.len() + number) % 4]] };
+        let damages: Vec<FileDamage> = if long {
+            DAMAGES.into()
+        } else {
+            vec![DAMAGES[(kinds.len() + number) % 4]]
+        };
         for damage in damages {
             restore(&nights);
-            let directory = if root == "root" { nights.shop.root("out") } else { nights.shop.path(root) };
+            let directory = if root == "root" {
+                nights.shop.root("out")
+            } else {
+                nights.shop.path(root)
+            };
             let file = directory.join(&name);
             damage.apply(&file);
-            let verified = nights.shop.forebay(&["cache", "verify", "--state=state", "--json"]);
+            let verified = nights
+                .shop
+                .forebay(&["cache", "verify", "--state=state", "--json"]);
             // Of an artifact, verify names the directory.
             let shown = name.strip_suffix("/artifact.json").unwrap_or(&name);
             let told = verified.code == 65 && verified.stdout.contains(shown);
-            assert!(told || name == "_manifest.json", "{damage:?} of {name} is not told: {}", verified.stdout);
+            assert!(
+                told || name == "_manifest.json",
+                "{damage:?} of {name} is not told: {}",
+                verified.stdout
+            );
             let call = run(&nights);
-            let said = format!("{damage:?} of {root}/{name}:\n{}\n{}", call.stdout, call.stderr);
-            println!("{damage:?} of {root}/{name}: verify told {told}, the run ended with {}", call.code);
+            let said = format!(
+                "{damage:?} of {root}/{name}:\n{}\n{}",
+                call.stdout, call.stderr
+            );
+            println!(
+                "{damage:?} of {root}/{name}: verify told {told}, the run ended with {}",
+                call.code
+            );
             match call.code {
-                0 => assert!(result(&nights, call) == expected, "another result after {said}"),
+                0 => assert!(
+                    result(&nights, call) == expected,
+                    "another result after {said}"
+                ),
                 65 | 75 | 78 => assert!(call.stderr.contains("hint"), "no hint after {said}"),
                 _ => panic!("{said}"),
             }

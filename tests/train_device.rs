@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use forebay::model::codes;
 use forebay::plan::SqlCompiler;
 use forebay::prelude::*;
-use forebay::run::{ConnectorRegistry, EventListener, Sink, Source, Trainer, TrainingContext, TrainingOutput};
+use forebay::run::{
+    ConnectorRegistry, EventListener, Sink, Source, Trainer, TrainingContext, TrainingOutput,
+};
 use forebay::{Event, Session, SessionOptions};
 use serde_json::Value;
 
@@ -21,7 +23,11 @@ fn a_device_computes_what_the_processor_does() {
     for (random, precision) in PRECISIONS.into_iter().enumerate() {
         for threads in [ThreadOrder::Forwards, ThreadOrder::Backwards] {
             let device = SimulatedGpu::new(random as u64, threads);
-            assert_eq!(check_accelerator(&device, precision).unwrap(), None, "{precision:?}, {threads:?}");
+            assert_eq!(
+                check_accelerator(&device, precision).unwrap(),
+                None,
+                "{precision:?}, {threads:?}"
+            );
             assert_eq!(*device.wrong.lock().unwrap(), Vec::<&str>::new());
         }
     }
@@ -35,15 +41,27 @@ fn a_device_that_computes_otherwise_is_found_out() {
         ("value > 0.0f ? value : 0.0f", "value"),
         ("if (a->mask && a->mask[i] == 0)", "if (0)"),
         ("i64 id = ids[column->place];", "i64 id = ids[0];"),
-        ("own.moves = of != 0 && stamps[column->rows_start + of]", "own.moves = of != 0 && stamps[of]"),
-        ("slope = (float)(1.0 / (1.0 + exp(-wide))) - label;", "slope = (float)(1.0 / (1.0 + exp(-wide)));"),
-        ("> 0.0f ? to_real(a->sums[i]) : to_real(0.0f)", "> 0.0f ? to_real(a->sums[i]) : to_real(a->sums[i])"),
+        (
+            "own.moves = of != 0 && stamps[column->rows_start + of]",
+            "own.moves = of != 0 && stamps[of]",
+        ),
+        (
+            "slope = (float)(1.0 / (1.0 + exp(-wide))) - label;",
+            "slope = (float)(1.0 / (1.0 + exp(-wide)));",
+        ),
+        (
+            "> 0.0f ? to_real(a->sums[i]) : to_real(0.0f)",
+            "> 0.0f ? to_real(a->sums[i]) : to_real(a->sums[i])",
+        ),
         ("scale *= (float)(a->norm_max / norm);", "scale *= 1.0f;"),
         ("a->control[0] = scale;", "a->control[0] = 1.0f;"),
         ("a->sums[at] = 0;", ""),
         ("(double)(i64)sums[value]", "(double)sums[value]"),
         ("own.moves = of != 0 &&", "own.moves = of == 0 &&"),
-        ("a->copy[(i / a->width) * a->stride + i % a->width] = to_real(value);", ""),
+        (
+            "a->copy[(i / a->width) * a->stride + i % a->width] = to_real(value);",
+            "",
+        ),
         ("a->first + (i % a->columns_count) * a->step", "a->first"),
     ] {
         let device = SimulatedGpu::new(1, ThreadOrder::Forwards).changed(from, to);
@@ -77,7 +95,11 @@ impl ConnectorRegistry for SimulatedConnectors {
 
     fn trainer(&self, _format: &str, config: &Value) -> Result<Arc<dyn Trainer>> {
         let train = serde_json::from_value(config.clone()).unwrap();
-        Ok(Arc::new(SimulatedTrainer { train, device: self.0.clone(), precision: self.1 }))
+        Ok(Arc::new(SimulatedTrainer {
+            train,
+            device: self.0.clone(),
+            precision: self.1,
+        }))
     }
 }
 
@@ -95,7 +117,11 @@ impl Trainer for SimulatedTrainer {
     }
 
     fn identity(&self) -> Result<Value> {
-        Ok(serde_json::json!(["simulated", self.precision, self.train.identity()?]))
+        Ok(serde_json::json!([
+            "simulated",
+            self.precision,
+            self.train.identity()?
+        ]))
     }
 
     fn train(&self, course: &TrainingContext<'_>) -> Result<TrainingOutput> {
@@ -142,7 +168,13 @@ sinks:
   net: {{ from: features, train: {{ path: "{out}", dense: [f1, f2], categorical: [c6, c7], weight: w, {train} }} }}
 "#
     );
-    let pipeline = forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &Forebay::new().spec_catalog()).unwrap();
+    let pipeline = forebay::spec::parse(
+        &text,
+        "spec.yaml",
+        &BTreeMap::new(),
+        &Forebay::new().spec_catalog(),
+    )
+    .unwrap();
     (shop, pipeline)
 }
 
@@ -151,7 +183,13 @@ const MLP: &str = "model: mlp, loss: logistic, label: y, hidden: [16, 8], embedd
                    checkpoint_steps: 4";
 
 fn options(shop: &TestDirectory, state: &str, threads: usize) -> SessionOptions {
-    SessionOptions { threads, memory_bytes: 1 << 30, batch_rows: 300, state: shop.at(state), run_id: None }
+    SessionOptions {
+        threads,
+        memory_bytes: 1 << 30,
+        batch_rows: 300,
+        state: shop.at(state),
+        run_id: None,
+    }
 }
 
 fn simulated_session(
@@ -161,7 +199,8 @@ fn simulated_session(
     precision: Precision,
     watch: Arc<RecordedEvents>,
 ) -> Session {
-    let sql = SqlCompiler::default().with_exact(forebay::transforms::relational::exact_aggregates());
+    let sql =
+        SqlCompiler::default().with_exact(forebay::transforms::relational::exact_aggregates());
     let registry = Forebay::new().registry;
     let threads = 1 + state.len() % 3;
     Session::new(
@@ -181,7 +220,9 @@ fn train(
     device: &SimulatedGpu,
     precision: Precision,
 ) -> RunReport {
-    let report = simulated_session(shop, state, device, precision, Arc::default()).run(pipeline).unwrap();
+    let report = simulated_session(shop, state, device, precision, Arc::default())
+        .run(pipeline)
+        .unwrap();
     assert_eq!(*device.wrong.lock().unwrap(), Vec::<&str>::new());
     report
 }
@@ -193,17 +234,25 @@ fn bytes(shop: &TestDirectory) -> Vec<u8> {
 #[test]
 fn models_of_a_device_are_close_to_those_of_the_processor_and_the_same_every_time() {
     let logistic = "model: logistic, label: y, batch_rows: 300, epochs: 2, learning_rate: 0.1";
-    let linear = "model: linear, label: z, batch_rows: 256, epochs: 3, learning_rate: 0.2, clip_norm: 1.0";
-    for (spec, metric, precision) in
-        [(MLP, "auc", Precision::Bf16), (logistic, "log_loss", Precision::F32), (linear, "rmse", Precision::Bf16)]
-    {
+    let linear =
+        "model: linear, label: z, batch_rows: 256, epochs: 3, learning_rate: 0.2, clip_norm: 1.0";
+    for (spec, metric, precision) in [
+        (MLP, "auc", Precision::Bf16),
+        (logistic, "log_loss", Precision::F32),
+        (linear, "rmse", Precision::Bf16),
+    ] {
         let (shop, pipeline) = shop(spec);
-        let session = Forebay::new().with_options(options(&shop, "cpu", 2)).session().unwrap();
+        let session = Forebay::new()
+            .with_options(options(&shop, "cpu", 2))
+            .session()
+            .unwrap();
         let cpu = session.run(&pipeline).unwrap().models.remove(0);
         let of = |state: &str, random, threads| {
             let device = SimulatedGpu::new(random, threads);
             let state = format!("{state}_{precision:?}");
-            let model = train(&shop, &pipeline, &state, &device, precision).models.remove(0);
+            let model = train(&shop, &pipeline, &state, &device, precision)
+                .models
+                .remove(0);
             (model, bytes(&shop))
         };
         let (model, first) = of("first", 1, ThreadOrder::Forwards);
@@ -218,9 +267,14 @@ fn models_of_a_device_are_close_to_those_of_the_processor_and_the_same_every_tim
                 "{spec}, {precision:?}, step {step}: {loss}, not {wanted}"
             );
         }
-        let last = |learned: &forebay::run::TrainingReport| learned.epochs.last().unwrap().validation[metric];
+        let last = |learned: &forebay::run::TrainingReport| {
+            learned.epochs.last().unwrap().validation[metric]
+        };
         let (found, wanted) = (last(&model.learned), last(&cpu.learned));
-        assert!((found - wanted).abs() <= 0.05 * wanted.max(0.2), "{spec}, {precision:?}: {found}, not {wanted}");
+        assert!(
+            (found - wanted).abs() <= 0.05 * wanted.max(0.2),
+            "{spec}, {precision:?}: {found}, not {wanted}"
+        );
         if spec == MLP {
             // Other threads of the host, other delays, another order of the device's threads.
             let (again, second) = of("again", 3, ThreadOrder::Backwards);
@@ -242,13 +296,24 @@ fn a_training_on_a_device_goes_on_where_it_was_stopped() {
         let device = SimulatedGpu::new(turn as u64 + 7, ThreadOrder::Forwards);
         let session = simulated_session(&shop, &state, &device, Precision::Bf16, Arc::default());
         device.stop_at(stop_at, session.interrupt().flag());
-        assert_eq!(session.run(&pipeline).unwrap_err().code(), codes::INTERRUPTED);
+        assert_eq!(
+            session.run(&pipeline).unwrap_err().code(),
+            codes::INTERRUPTED
+        );
         let told = Arc::new(RecordedEvents::default());
         let again = SimulatedGpu::new(turn as u64, ThreadOrder::Backwards);
-        simulated_session(&shop, &state, &again, Precision::Bf16, told.clone()).run(&pipeline).unwrap();
+        simulated_session(&shop, &state, &again, Precision::Bf16, told.clone())
+            .run(&pipeline)
+            .unwrap();
         let resumed = |event: &Event| matches!(event, Event::TrainingResumed { step, .. } if *step >= stop_at);
-        assert!(told.0.lock().unwrap().iter().any(resumed), "stopped at {stop_at}: not gone on with");
-        assert!(bytes(&shop) == wanted, "stopped at {stop_at}: another model");
+        assert!(
+            told.0.lock().unwrap().iter().any(resumed),
+            "stopped at {stop_at}: not gone on with"
+        );
+        assert!(
+            bytes(&shop) == wanted,
+            "stopped at {stop_at}: another model"
+        );
     }
 }
 
@@ -256,8 +321,14 @@ fn a_training_on_a_device_goes_on_where_it_was_stopped() {
 fn what_goes_wrong_on_a_device_is_told_as_on_the_processor() {
     for (train, code) in [
         ("model: logistic, label: z", codes::BAD_ROW),
-        ("model: mlp, label: z, epochs: 2, learning_rate: 1e30, batch_rows: 512", codes::NOT_FINITE),
-        ("model: mlp, label: y, batch_rows: 200000000, embeddings: { c6: 30 }", codes::LIMIT),
+        (
+            "model: mlp, label: z, epochs: 2, learning_rate: 1e30, batch_rows: 512",
+            codes::NOT_FINITE,
+        ),
+        (
+            "model: mlp, label: y, batch_rows: 200000000, embeddings: { c6: 30 }",
+            codes::LIMIT,
+        ),
     ] {
         let (shop, pipeline) = shop(train);
         let device = SimulatedGpu::new(4, ThreadOrder::Forwards);
@@ -282,12 +353,19 @@ fn a_gpu_that_is_asked_for_is_there_or_the_run_says_so() {
         shop.forebay(&["run", "spec.yaml", "--json"])
     };
     for (wrong, words) in [
-        ("device: gpu", "`gpu` is not one of `cpu`, `auto`, `cuda`, `cuda:1`"),
+        (
+            "device: gpu",
+            "`gpu` is not one of `cpu`, `auto`, `cuda`, `cuda:1`",
+        ),
         ("device: cuda:-1", "is not one of"),
         ("precision: bf16", "`bf16` is for a GPU"),
     ] {
         let call = spec(wrong);
-        assert!(call.stderr.contains(words) && call.stderr.contains("FB0104"), "{wrong}: {}", call.stderr);
+        assert!(
+            call.stderr.contains(words) && call.stderr.contains("FB0104"),
+            "{wrong}: {}",
+            call.stderr
+        );
         call.expect(78);
     }
     // No machine has so many.
@@ -296,11 +374,17 @@ fn a_gpu_that_is_asked_for_is_there_or_the_run_says_so() {
         assert!(call.stderr.contains(words), "{}", call.stderr);
     }
     call.expect(78);
-    assert!(!shop.path(".forebay/passes").exists(), "it is seen before anything is done");
+    assert!(
+        !shop.path(".forebay/passes").exists(),
+        "it is seen before anything is done"
+    );
     if !describe_cuda().starts_with("no driver") {
         return;
     }
     let cpu = spec("device: cpu").expect(0).summary();
     let auto = spec("device: auto, precision: bf16").expect(0).summary();
-    assert_eq!((&auto["models"][0]["id"], &auto["models"][0]["reused"]), (&cpu["models"][0]["id"], &Value::Bool(true)));
+    assert_eq!(
+        (&auto["models"][0]["id"], &auto["models"][0]["reused"]),
+        (&cpu["models"][0]["id"], &Value::Bool(true))
+    );
 }

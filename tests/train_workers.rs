@@ -54,18 +54,42 @@ impl GroupsJob {
         let shop = TestDirectory::new();
         shop.days("history");
         shop.write("spec.yaml", SPEC);
-        let mut job = GroupsJob { shop, model: Vec::new(), groups: Value::Null };
+        let mut job = GroupsJob {
+            shop,
+            model: Vec::new(),
+            groups: Value::Null,
+        };
         let summary = job.run("here", &[]).expect(0).summary();
         (job.model, job.groups) = (job.model_of("here"), summary["models"][0]["groups"].clone());
         let count = |name: &str| job.groups[name].as_u64().unwrap();
-        assert!(count("trained") > 4 && count("parents") > 0 && count("fallbacks") > 0, "{}", job.groups);
+        assert!(
+            count("trained") > 4 && count("parents") > 0 && count("fallbacks") > 0,
+            "{}",
+            job.groups
+        );
         job
     }
 
     fn command(&self, name: &str, more: &[&str]) -> Command {
-        let (out, state) = (format!("--param=out={name}"), format!("--state={name}/state"));
-        self.shop
-            .command(&[&["run", "spec.yaml", "--json", "--memory=256MiB", "--threads=2", &out, &state], more].concat())
+        let (out, state) = (
+            format!("--param=out={name}"),
+            format!("--state={name}/state"),
+        );
+        self.shop.command(
+            &[
+                &[
+                    "run",
+                    "spec.yaml",
+                    "--json",
+                    "--memory=256MiB",
+                    "--threads=2",
+                    &out,
+                    &state,
+                ],
+                more,
+            ]
+            .concat(),
+        )
     }
 
     fn run(&self, name: &str, more: &[&str]) -> ProgramOutput {
@@ -78,8 +102,10 @@ impl GroupsJob {
 
     /// Rows and models that were on their way, and are kept no more.
     fn left(&self, name: &str) -> usize {
-        let count =
-            |dir: &str| std::fs::read_dir(self.shop.path(&format!("{name}/state/{dir}"))).map_or(0, Iterator::count);
+        let count = |dir: &str| {
+            std::fs::read_dir(self.shop.path(&format!("{name}/state/{dir}")))
+                .map_or(0, Iterator::count)
+        };
         count("checkpoints") + count("exchanges")
     }
 
@@ -93,8 +119,13 @@ fn models_of_groups_have_the_same_bits() {
     let job = GroupsJob::new();
     for count in [1, 3] {
         let name = format!("on{count}");
-        let done = job.run(&name, &[&format!("--local-workers={count}")]).expect(0);
-        assert!(job.model_of(&name) == job.model, "{count} workers come to something else");
+        let done = job
+            .run(&name, &[&format!("--local-workers={count}")])
+            .expect(0);
+        assert!(
+            job.model_of(&name) == job.model,
+            "{count} workers come to something else"
+        );
         assert_eq!(done.summary()["models"][0]["groups"], job.groups);
         assert_eq!(job.left(&name), 0);
         assert!(events(&done, "worker_moved").count() > 0);
@@ -102,7 +133,10 @@ fn models_of_groups_have_the_same_bits() {
     // What stands is not trained again, wherever it was trained.
     let text = SPEC
         .replace("out}/trees", "out}/trees\"\n      validation: \"validation")
-        .replace("date < DATE '2016-05-12'", "date < DATE '2016-05-12' AND date > DATE '2016-04-14'");
+        .replace(
+            "date < DATE '2016-05-12'",
+            "date < DATE '2016-05-12' AND date > DATE '2016-04-14'",
+        );
     job.shop.write("spec.yaml", &text);
     let again = job.run("on3", &["--local-workers=2"]).expect(0).summary();
     let here = job.run("here", &[]).expect(0).summary();
@@ -117,13 +151,23 @@ fn a_worker_that_dies_while_it_trains_costs_only_its_groups() {
     // Before the models are kept, and before the coordinator hears of it.
     for (number, step) in ["name", "have named"].into_iter().enumerate() {
         let name = format!("killed{number}");
-        let mut doomed = job.worker(&[("FOREBAY_KILL_ON", &format!("{step} {name}/state/exchanges/"))]);
+        let mut doomed = job.worker(&[(
+            "FOREBAY_KILL_ON",
+            &format!("{step} {name}/state/exchanges/"),
+        )]);
         // The only worker dies, and the run ends so that it can go on: on another one.
-        job.run(&name, &[&workers_option(&[&doomed]), "--grace-seconds=1"]).expect(75);
+        job.run(&name, &[&workers_option(&[&doomed]), "--grace-seconds=1"])
+            .expect(75);
         assert_eq!(doomed.end(), -9, "{step}: the worker lives");
         let done = job.run(&name, &[&workers_option(&[&calm])]).expect(0);
-        assert!(job.model_of(&name) == job.model, "{step}: something else comes of it");
-        assert_eq!((&done.summary()["models"][0]["groups"], job.left(&name)), (&job.groups, 0));
+        assert!(
+            job.model_of(&name) == job.model,
+            "{step}: something else comes of it"
+        );
+        assert_eq!(
+            (&done.summary()["models"][0]["groups"], job.left(&name)),
+            (&job.groups, 0)
+        );
     }
 }
 
@@ -133,23 +177,51 @@ fn a_killed_coordinator_goes_on_with_what_workers_have_trained() {
     let workers = [job.worker(&[]), job.worker(&[])];
     let workers = workers_option(&workers.iter().collect::<Vec<_>>());
     let log = job.shop.at("steps");
-    let logged: ProgramOutput = job.command("logged", &[&workers]).env("FOREBAY_KILL_LOG", &log).watched().into();
+    let logged: ProgramOutput = job
+        .command("logged", &[&workers])
+        .env("FOREBAY_KILL_LOG", &log)
+        .watched()
+        .into();
     logged.expect(0);
     let steps = std::fs::read_to_string(&log).unwrap();
     let keeps = |(_, step): &(usize, &str)| {
         step.starts_with("have named") && (step.contains("checkpoints/") || step.contains("-rows"))
     };
-    let moments: Vec<usize> = steps.lines().enumerate().filter(keeps).map(|(at, _)| at).collect();
+    let moments: Vec<usize> = steps
+        .lines()
+        .enumerate()
+        .filter(keeps)
+        .map(|(at, _)| at)
+        .collect();
     assert!(moments.len() > 8, "{steps}");
-    for moment in [moments[1], moments[moments.len() / 2], moments[moments.len() - 1]] {
+    for moment in [
+        moments[1],
+        moments[moments.len() / 2],
+        moments[moments.len() - 1],
+    ] {
         let name = format!("orphaned{moment}");
-        let killed = job.command(&name, &[&workers]).env("FOREBAY_KILL_AT", moment.to_string()).watched();
-        assert_eq!(killed.status.signal(), Some(9), "{}", String::from_utf8_lossy(&killed.stderr));
+        let killed = job
+            .command(&name, &[&workers])
+            .env("FOREBAY_KILL_AT", moment.to_string())
+            .watched();
+        assert_eq!(
+            killed.status.signal(),
+            Some(9),
+            "{}",
+            String::from_utf8_lossy(&killed.stderr)
+        );
         let resumed = job.run(&name, &[&workers]).expect(0).summary();
-        assert!(job.model_of(&name) == job.model, "step {moment}: something else comes of it");
+        assert!(
+            job.model_of(&name) == job.model,
+            "step {moment}: something else comes of it"
+        );
         let groups = &resumed["models"][0]["groups"];
         let all = |name: &str| groups[name].as_u64().unwrap();
-        assert_eq!(all("trained") + all("reused"), job.groups["trained"].as_u64().unwrap(), "{groups}");
+        assert_eq!(
+            all("trained") + all("reused"),
+            job.groups["trained"].as_u64().unwrap(),
+            "{groups}"
+        );
         assert_eq!(job.left(&name), 0, "step {moment}");
     }
 }

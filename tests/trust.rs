@@ -11,7 +11,10 @@ use crate::workers::{CuttingProxy, WorkerProcess};
 /// A small job, ready to run.
 fn shop() -> TestDirectory {
     let shop = TestDirectory::new();
-    shop.write("a.csv", "price,day\n1,2020-01-01\n2,2020-01-02\n3,2020-01-03\n");
+    shop.write(
+        "a.csv",
+        "price,day\n1,2020-01-01\n2,2020-01-02\n3,2020-01-03\n",
+    );
     let spec = "version: 1\nname: small\nsources: { days: { csv: { path: a.csv } } }\n\
                 steps: { scaled: { from: days, do: [ standardize: { columns: [price] } ] } }\n\
                 sinks: { table: { from: scaled, parquet: { path: out } } }\n";
@@ -38,7 +41,14 @@ fn a_worker_without_a_given_token_serves_its_user_alone() {
     let token = shop.user_token();
     let mode = std::fs::metadata(&token).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    assert_eq!(std::fs::metadata(token.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(
+        std::fs::metadata(token.parent().unwrap())
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0o700
+    );
     let secret = std::fs::read_to_string(&token).unwrap();
     assert!(secret.trim().len() >= 40);
     // The same user finds the token without being told.
@@ -56,7 +66,11 @@ fn a_worker_without_a_given_token_serves_its_user_alone() {
     // A file that others may read is no secret any more.
     std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o644)).unwrap();
     let call = output(run(&shop, &worker.address)).expect(78);
-    assert!(call.stderr.contains("FB0504") && call.stderr.contains("chmod 600"), "{}", call.stderr);
+    assert!(
+        call.stderr.contains("FB0504") && call.stderr.contains("chmod 600"),
+        "{}",
+        call.stderr
+    );
 }
 
 #[test]
@@ -65,7 +79,11 @@ fn a_process_that_passes_messages_on_is_not_believed() {
     let worker = WorkerProcess::start(&shop, &[], &[]);
     let proxy = CuttingProxy::start(&worker.address, u64::MAX);
     let call = output(run(&shop, &proxy.address)).expect(75);
-    assert!(call.stderr.contains("FB0504") && call.stderr.contains("forwarded"), "{}", call.stderr);
+    assert!(
+        call.stderr.contains("FB0504") && call.stderr.contains("forwarded"),
+        "{}",
+        call.stderr
+    );
 }
 
 #[test]
@@ -78,7 +96,13 @@ fn files_and_variables_that_hold_no_token_are_faults() {
     std::fs::set_permissions(shop.path("open"), std::fs::Permissions::from_mode(0o666)).unwrap();
     std::fs::create_dir(shop.path("folder")).unwrap();
     std::fs::write(shop.path("bytes"), [0xff, 0xfe, 0x00]).unwrap();
-    assert!(Command::new("mkfifo").arg(shop.path("pipe")).status().unwrap().success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(shop.path("pipe"))
+            .status()
+            .unwrap()
+            .success()
+    );
     let cases = [
         ("empty", "is empty"),
         ("blank", "is empty"),
@@ -93,15 +117,25 @@ fn files_and_variables_that_hold_no_token_are_faults() {
         let file = format!("--token-file={file}");
         let mut coordinator = run(&shop, "127.0.0.1:9");
         coordinator.arg(&file);
-        for command in [coordinator, shop.command(&["worker", "--listen=127.0.0.1:0", &file])] {
+        for command in [
+            coordinator,
+            shop.command(&["worker", "--listen=127.0.0.1:0", &file]),
+        ] {
             let call = output(command).expect(78);
             assert!(call.stderr.contains(says), "{file}: {}", call.stderr);
         }
     }
-    for mut command in [run(&shop, "127.0.0.1:9"), shop.command(&["worker", "--listen=127.0.0.1:0"])] {
+    for mut command in [
+        run(&shop, "127.0.0.1:9"),
+        shop.command(&["worker", "--listen=127.0.0.1:0"]),
+    ] {
         command.env("FOREBAY_TOKEN", " ");
         let call = output(command).expect(78);
-        assert!(call.stderr.contains("FOREBAY_TOKEN is set, and empty"), "{}", call.stderr);
+        assert!(
+            call.stderr.contains("FOREBAY_TOKEN is set, and empty"),
+            "{}",
+            call.stderr
+        );
     }
 }
 
@@ -121,11 +155,20 @@ impl Drop for TopServer {
 impl TopServer {
     fn start(shop: &TestDirectory, args: &[&str]) -> TopServer {
         let mut command = shop.command(&[&["top", "--listen"], args].concat());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         let port = line.trim().rsplit(':').next().unwrap().to_owned();
-        TopServer { child, address: format!("127.0.0.1:{port}") }
+        TopServer {
+            child,
+            address: format!("127.0.0.1:{port}"),
+        }
     }
 
     fn answer(&self, headers: &str) -> String {
@@ -141,18 +184,34 @@ impl TopServer {
 fn top_tells_other_machines_nothing_without_a_token() {
     let shop = TestDirectory::new();
     let call = shop.forebay(&["top", "--listen", "0.0.0.0:0"]).expect(78);
-    assert!(call.stderr.contains("FB0504") && call.stderr.contains("--token-file"), "{}", call.stderr);
+    assert!(
+        call.stderr.contains("FB0504") && call.stderr.contains("--token-file"),
+        "{}",
+        call.stderr
+    );
     shop.write("empty", "\n");
-    shop.forebay(&["top", "--listen", "0.0.0.0:0", "--token-file", "empty"]).expect(78);
+    shop.forebay(&["top", "--listen", "0.0.0.0:0", "--token-file", "empty"])
+        .expect(78);
 
     let here = TopServer::start(&shop, &["127.0.0.1:0"]);
     assert!(here.answer("").starts_with("HTTP/1.1 200"));
     shop.write("token", "river\n");
     let open = TopServer::start(&shop, &["0.0.0.0:0", "--token-file", "token"]);
-    for headers in ["", "Authorization: Bearer lake\r\n", "Authorization: river\r\n", "X: Bearer river\r\n"] {
+    for headers in [
+        "",
+        "Authorization: Bearer lake\r\n",
+        "Authorization: river\r\n",
+        "X: Bearer river\r\n",
+    ] {
         let answer = open.answer(headers);
-        assert!(answer.starts_with("HTTP/1.1 401") && !answer.contains("queued"), "{headers}: {answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 401") && !answer.contains("queued"),
+            "{headers}: {answer}"
+        );
     }
     let answer = open.answer("authorization: bearer river\r\n");
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"queued\":0"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.contains("\"queued\":0"),
+        "{answer}"
+    );
 }

@@ -53,7 +53,10 @@ impl Shop {
     }
 
     fn set_spec(&self, stable: &str, train: &str) {
-        self.dir.write("spec.yaml", &SPEC.replace("STABLE", stable).replace("TRAIN", train));
+        self.dir.write(
+            "spec.yaml",
+            &SPEC.replace("STABLE", stable).replace("TRAIN", train),
+        );
     }
 
     /// Days, each with its own file: demand by item, weekday and price, which drifts a little.
@@ -69,18 +72,24 @@ impl Shop {
                 columns.0.push(DAY_0 + day as i32);
                 columns.1.push(format!("item {item}"));
                 columns.2.push(price);
-                columns.3.push(base * weekday * (1.2 - 0.03 * price) * (0.9 + 0.2 * chance(2)));
+                columns
+                    .3
+                    .push(base * weekday * (1.2 - 0.03 * price) * (0.9 + 0.2 * chance(2)));
             }
             let (days, items, prices, quantities) = columns;
             let rows = RecordBatch::try_from_iter([
                 ("day", Arc::new(Date32Array::from(days)) as ArrayRef),
-                ("slot", Arc::new(Int64Array::from_iter_values(0..items.len() as i64)) as ArrayRef),
+                (
+                    "slot",
+                    Arc::new(Int64Array::from_iter_values(0..items.len() as i64)) as ArrayRef,
+                ),
                 ("item", Arc::new(StringArray::from(items))),
                 ("price", Arc::new(Float64Array::from(prices))),
                 ("qty", Arc::new(Float64Array::from(quantities))),
             ]);
             let rows = rows.unwrap();
-            let file = std::fs::File::create(self.dir.path(&format!("history/{day:03}.parquet"))).unwrap();
+            let file =
+                std::fs::File::create(self.dir.path(&format!("history/{day:03}.parquet"))).unwrap();
             let mut writer = ArrowWriter::try_new(file, rows.schema(), None).unwrap();
             writer.write(&rows).unwrap();
             writer.close().unwrap();
@@ -88,7 +97,13 @@ impl Shop {
     }
 
     fn run(&self, args: &[&str], code: i32) -> Value {
-        let call = self.dir.forebay(&[&["run", "spec.yaml", "--json", "--signal-nothing-new"], args].concat());
+        let call = self.dir.forebay(
+            &[
+                &["run", "spec.yaml", "--json", "--signal-nothing-new"],
+                args,
+            ]
+            .concat(),
+        );
         call.expect(code).summary()
     }
 
@@ -102,7 +117,10 @@ const DAY_0: i32 = 19_723;
 
 fn date(day: usize) -> String {
     let begin: jiff::civil::Date = "2024-01-01".parse().unwrap();
-    begin.checked_add(jiff::Span::new().days(day as i64)).unwrap().to_string()
+    begin
+        .checked_add(jiff::Span::new().days(day as i64))
+        .unwrap()
+        .to_string()
 }
 
 fn uniform(seed: u64) -> f64 {
@@ -112,11 +130,22 @@ fn uniform(seed: u64) -> f64 {
 }
 
 fn model<'a>(summary: &'a Value, sink: &str) -> &'a Value {
-    summary["models"].as_array().unwrap().iter().find(|model| model["sink"] == sink).unwrap()
+    summary["models"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|model| model["sink"] == sink)
+        .unwrap()
 }
 
 fn wmape(summary: &Value, sink: &str) -> f64 {
-    model(summary, sink)["epochs"].as_array().unwrap().last().unwrap()["validation"]["wmape"].as_f64().unwrap()
+    model(summary, sink)["epochs"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()["validation"]["wmape"]
+        .as_f64()
+        .unwrap()
 }
 
 fn rows(summary: &Value, sink: &str) -> f64 {
@@ -124,14 +153,21 @@ fn rows(summary: &Value, sink: &str) -> f64 {
 }
 
 fn reason(summary: &Value) -> String {
-    model(summary, "warm")["start"]["reason"].as_str().unwrap_or_default().to_owned()
+    model(summary, "warm")["start"]["reason"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// As good as training from nothing, at about a tenth of the rows. `FOREBAY_LONG_TESTS` makes it a month, over which
 /// wMAPE may be 1.02 times as much; that of few nights says less.
 #[test]
 fn nights_are_learned_from_the_new_day_and_a_sample() {
-    let (nights, error_max) = if std::env::var_os("FOREBAY_LONG_TESTS").is_some() { (30, 1.02) } else { (6, 1.2) };
+    let (nights, error_max) = if std::env::var_os("FOREBAY_LONG_TESTS").is_some() {
+        (30, 1.02)
+    } else {
+        (6, 1.2)
+    };
     let shop = Shop::new();
     shop.show(0..HISTORY);
     let first = shop.interval(0, HISTORY, 0);
@@ -144,11 +180,16 @@ fn nights_are_learned_from_the_new_day_and_a_sample() {
         let summary = shop.interval(night, night + 1, 0);
         let start = &model(&summary, "warm")["start"];
         assert_eq!(start["from"], model(&before, "warm")["id"], "{summary}");
-        let of_rows = [&start["new_rows"], &start["replayed_rows"]].map(|rows| rows.as_f64().unwrap());
+        let of_rows =
+            [&start["new_rows"], &start["replayed_rows"]].map(|rows| rows.as_f64().unwrap());
         assert_eq!(of_rows[0] + of_rows[1], rows(&summary, "warm"));
         assert!(of_rows[0] < 60.0, "more than a day is new: {start}");
         let found = ["warm", "anew"].map(|sink| wmape(&summary, sink));
-        println!("night {night}: wMAPE {found:?}, {} of {} rows", rows(&summary, "warm"), rows(&summary, "anew"));
+        println!(
+            "night {night}: wMAPE {found:?}, {} of {} rows",
+            rows(&summary, "warm"),
+            rows(&summary, "anew")
+        );
         for (at, sink) in ["warm", "anew"].into_iter().enumerate() {
             errors[at] += found[at];
             all_rows[at] += rows(&summary, sink);
@@ -161,9 +202,18 @@ fn nights_are_learned_from_the_new_day_and_a_sample() {
         }
         before = summary;
     }
-    println!("wMAPE summed over nights: {:.4} of that from nothing", errors[0] / errors[1]);
-    assert!(errors[0] <= error_max * errors[1], "wMAPE summed over nights: {errors:?}");
-    assert!(all_rows[0] <= 0.15 * all_rows[1], "rows summed over nights: {all_rows:?}");
+    println!(
+        "wMAPE summed over nights: {:.4} of that from nothing",
+        errors[0] / errors[1]
+    );
+    assert!(
+        errors[0] <= error_max * errors[1],
+        "wMAPE summed over nights: {errors:?}"
+    );
+    assert!(
+        all_rows[0] <= 0.15 * all_rows[1],
+        "rows summed over nights: {all_rows:?}"
+    );
 }
 
 #[test]
@@ -175,11 +225,17 @@ fn what_cannot_go_on_begins_with_nothing_and_says_why() {
     let first = shop.run(&[], 0);
     shop.show(20..21);
     let second = shop.run(&[], 0);
-    assert_eq!(model(&second, "warm")["start"]["from"], model(&first, "warm")["id"]);
+    assert_eq!(
+        model(&second, "warm")["start"]["from"],
+        model(&first, "warm")["id"]
+    );
     let said = shop.dir.forebay(&["run", "spec.yaml"]).expect(0).stdout;
     assert!(said.contains("goes on from"), "{said}");
     // A repeat, also of an earlier training elsewhere.
-    assert_eq!(model(&shop.run(&[], 99), "warm")["id"], model(&second, "warm")["id"]);
+    assert_eq!(
+        model(&shop.run(&[], 99), "warm")["id"],
+        model(&second, "warm")["id"]
+    );
     let next = |day: usize| {
         shop.show(day..day + 1);
         let summary = shop.run(&[], 0);
@@ -188,39 +244,75 @@ fn what_cannot_go_on_begins_with_nothing_and_says_why() {
     };
     shop.set_spec("true", &train.replace("hidden: [32]", "hidden: [8]"));
     assert_eq!(next(21), "`hidden` changed since the run before");
-    shop.set_spec("true", &train.replace("hidden: [32]", "hidden: [8]").replace("dense: [price,", "dense: ["));
-    assert_eq!(next(22), "the columns of numbers changed since the run before");
+    shop.set_spec(
+        "true",
+        &train
+            .replace("hidden: [32]", "hidden: [8]")
+            .replace("dense: [price,", "dense: ["),
+    );
+    assert_eq!(
+        next(22),
+        "the columns of numbers changed since the run before"
+    );
     std::fs::remove_dir_all(shop.dir.path("warm")).unwrap();
     std::fs::remove_dir_all(shop.dir.root("warm")).unwrap();
     assert_eq!(next(23), "the model of the run before is gone");
     let said = shop.dir.forebay(&["run", "spec.yaml"]).expect(0).stdout;
-    assert!(said.contains("begins with nothing: the model of the run before is gone"), "{said}");
+    assert!(
+        said.contains("begins with nothing: the model of the run before is gone"),
+        "{said}"
+    );
     let spec = std::fs::read_to_string(shop.dir.path("spec.yaml")).unwrap();
-    shop.dir.write("spec.yaml", &spec.replace("    do:\n", "    do:\n      - filter: \"price < 100\"\n"));
+    shop.dir.write(
+        "spec.yaml",
+        &spec.replace("    do:\n", "    do:\n      - filter: \"price < 100\"\n"),
+    );
     shop.show(24..25);
     // Which rows there are does not change what columns mean.
     assert_eq!(reason(&shop.run(&[], 0)), "");
-    shop.dir.write("spec.yaml", &spec.replace("standardize: { columns: [price, ", "standardize: { columns: ["));
+    shop.dir.write(
+        "spec.yaml",
+        &spec.replace(
+            "standardize: { columns: [price, ",
+            "standardize: { columns: [",
+        ),
+    );
     assert_eq!(next(25), "`features` changed since the run before");
     // Without `stable`, a vocabulary that is learned anew gives other ids.
-    shop.set_spec("false", &train.replace("hidden: [32]", "hidden: [8]").replace("dense: [price,", "dense: ["));
+    shop.set_spec(
+        "false",
+        &train
+            .replace("hidden: [32]", "hidden: [8]")
+            .replace("dense: [price,", "dense: ["),
+    );
     shop.show(26..27);
     shop.run(&[], 0);
     shop.show(27..33);
     let other = |path: &str| std::fs::remove_file(shop.dir.path(path)).unwrap();
     (0..12).for_each(|day| other(&format!("history/{day:03}.parquet")));
     let summary = shop.run(&[], 0);
-    assert_eq!(reason(&summary), "the ids of `features.vocabulary` have moved: `stable: true` would keep them");
+    assert_eq!(
+        reason(&summary),
+        "the ids of `features.vocabulary` have moved: `stable: true` would keep them"
+    );
 }
 
 #[test]
 fn rows_that_a_split_gives_to_the_training_are_new() {
     let shop = Shop::new();
-    let spec = std::fs::read_to_string(shop.dir.path("spec.yaml")).unwrap().replace("epochs: 6", "epochs: 1");
+    let spec = std::fs::read_to_string(shop.dir.path("spec.yaml"))
+        .unwrap()
+        .replace("epochs: 6", "epochs: 1");
     let until = |day: usize| {
         let (begin, end) = (spec.find("split:").unwrap(), spec.find("sinks:").unwrap());
-        let split = format!("split: {{ train: \"day < DATE '{0}'\", validation: \"day >= DATE '{0}'\" }}\n", date(day));
-        shop.dir.write("spec.yaml", &format!("{}{split}{}", &spec[..begin], &spec[end..]));
+        let split = format!(
+            "split: {{ train: \"day < DATE '{0}'\", validation: \"day >= DATE '{0}'\" }}\n",
+            date(day)
+        );
+        shop.dir.write(
+            "spec.yaml",
+            &format!("{}{split}{}", &spec[..begin], &spec[end..]),
+        );
     };
     shop.show(0..20);
     until(18);
@@ -232,9 +324,20 @@ fn rows_that_a_split_gives_to_the_training_are_new() {
     let of_day = rows(&second, "anew") - rows(&first, "anew");
     assert!(of_day >= ITEMS as f64);
     let new = start["new_rows"].as_f64().unwrap();
-    assert!(new >= of_day && new < rows(&second, "anew") / 2.0, "{start}");
+    assert!(
+        new >= of_day && new < rows(&second, "anew") / 2.0,
+        "{start}"
+    );
     // What the training learns from does not depend on where and when files were written.
-    for place in ["warm", ".warm.forebay", "anew", ".anew.forebay", "out", ".out.forebay", ".forebay"] {
+    for place in [
+        "warm",
+        ".warm.forebay",
+        "anew",
+        ".anew.forebay",
+        "out",
+        ".out.forebay",
+        ".forebay",
+    ] {
         let _ = std::fs::remove_dir_all(shop.dir.path(place));
     }
     until(18);
@@ -258,18 +361,35 @@ fn a_killed_training_goes_on_from_the_night_before() {
     let (whole, _) = prepare();
     let steps = whole.dir.path("steps");
     let command = |shop: &Shop| shop.dir.command(&["run", "spec.yaml", "--json"]);
-    let call: ProgramOutput = command(&whole).env("FOREBAY_KILL_LOG", &steps).watched().into();
+    let call: ProgramOutput = command(&whole)
+        .env("FOREBAY_KILL_LOG", &steps)
+        .watched()
+        .into();
     call.expect(0);
     let steps = std::fs::read_to_string(steps).unwrap().lines().count();
     for at in (steps / 2..steps).step_by((steps / 12).max(1)) {
         let (shop, first) = prepare();
-        let killed = command(&shop).env("FOREBAY_KILL_AT", at.to_string()).watched();
+        let killed = command(&shop)
+            .env("FOREBAY_KILL_AT", at.to_string())
+            .watched();
         assert_eq!(killed.status.signal(), Some(9), "step {at} of {steps}");
-        let summary = shop.dir.forebay(&["run", "spec.yaml", "--json"]).expect(0).summary();
+        let summary = shop
+            .dir
+            .forebay(&["run", "spec.yaml", "--json"])
+            .expect(0)
+            .summary();
         let start = &model(&summary, "warm")["start"];
-        assert_eq!(start["from"], model(&first, "warm")["id"], "step {at} of {steps}");
+        assert_eq!(
+            start["from"],
+            model(&first, "warm")["id"],
+            "step {at} of {steps}"
+        );
         let again = shop.run(&[], 99);
-        assert_eq!(model(&again, "warm")["id"], model(&summary, "warm")["id"], "step {at} of {steps}");
+        assert_eq!(
+            model(&again, "warm")["id"],
+            model(&summary, "warm")["id"],
+            "step {at} of {steps}"
+        );
         assert_eq!(model(&again, "warm")["start"], *start);
     }
 }

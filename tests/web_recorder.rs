@@ -20,7 +20,10 @@ impl RecordedRequest {
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
     }
 }
 
@@ -34,7 +37,9 @@ type AnswerFn = dyn Fn(&RecordedRequest) -> (u16, String) + Send + Sync;
 
 impl WebRecorder {
     /// A server that answers each request with a status and a body.
-    pub fn start(answer: impl Fn(&RecordedRequest) -> (u16, String) + Send + Sync + 'static) -> WebRecorder {
+    pub fn start(
+        answer: impl Fn(&RecordedRequest) -> (u16, String) + Send + Sync + 'static,
+    ) -> WebRecorder {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let requests: Arc<Mutex<Vec<RecordedRequest>>> = Arc::default();
@@ -75,14 +80,28 @@ fn serve(stream: TcpStream, kept: &Mutex<Vec<RecordedRequest>>, answer: &AnswerF
             (name.to_ascii_lowercase(), value.trim().to_owned())
         };
         let headers: Vec<(String, String)> = lines[1..].iter().map(header).collect();
-        let mut request = RecordedRequest { method, path, headers, body: Vec::new() };
-        let length = request.header("content-length").map_or(0, |length| length.parse().unwrap());
+        let mut request = RecordedRequest {
+            method,
+            path,
+            headers,
+            body: Vec::new(),
+        };
+        let length = request
+            .header("content-length")
+            .map_or(0, |length| length.parse().unwrap());
         request.body = vec![0; length];
         reader.read_exact(&mut request.body).unwrap();
         let (status, body) = answer(&request);
         kept.lock().unwrap().push(request);
-        let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n", body.len());
-        if reader.get_mut().write_all(format!("{head}{body}").as_bytes()).is_err() {
+        let head = format!(
+            "HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        if reader
+            .get_mut()
+            .write_all(format!("{head}{body}").as_bytes())
+            .is_err()
+        {
             return;
         }
     }

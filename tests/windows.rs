@@ -99,8 +99,16 @@ pub fn workshop(spec: &str) -> TestDirectory {
 }
 
 /// Runs the spec; gives the rows of its sinks by id, and what was said.
-fn run(shop: &TestDirectory, data: &str, number: usize, options: &[&str]) -> ([arrow::array::RecordBatch; 2], String) {
-    let (data, out) = (format!("--param=data={data}"), format!("--param=out=out{number}"));
+fn run(
+    shop: &TestDirectory,
+    data: &str,
+    number: usize,
+    options: &[&str],
+) -> ([arrow::array::RecordBatch; 2], String) {
+    let (data, out) = (
+        format!("--param=data={data}"),
+        format!("--param=out=out{number}"),
+    );
     let state = format!("--state=state{number}");
     let args = ["run", "spec.yaml", &data, &out, &state, "--json"];
     let call = shop.forebay(&[&args[..], options].concat()).expect(0);
@@ -113,42 +121,141 @@ fn three_ways_give_the_same_bits() {
     let shop = workshop(SPEC);
     let rows = rows();
     let runs = [
-        (FileOrder::Time, 1, 1_000_000, "1", "8192", "follow each other in time"),
-        (FileOrder::Time, 7, 37, "2", "1000", "follow each other in time"),
-        (FileOrder::Time, 50, 10, "7", "100", "follow each other in time"),
-        (FileOrder::Key, 1, 1_000_000, "2", "1", "follow each other in time"),
-        (FileOrder::Key, 7, 37, "1", "1000", "follow each other by key"),
-        (FileOrder::Key, 50, 1000, "7", "8192", "follow each other by key"),
-        (FileOrder::Shuffled, 1, 1_000_000, "1", "1000", "follow each other in time"),
+        (
+            FileOrder::Time,
+            1,
+            1_000_000,
+            "1",
+            "8192",
+            "follow each other in time",
+        ),
+        (
+            FileOrder::Time,
+            7,
+            37,
+            "2",
+            "1000",
+            "follow each other in time",
+        ),
+        (
+            FileOrder::Time,
+            50,
+            10,
+            "7",
+            "100",
+            "follow each other in time",
+        ),
+        (
+            FileOrder::Key,
+            1,
+            1_000_000,
+            "2",
+            "1",
+            "follow each other in time",
+        ),
+        (
+            FileOrder::Key,
+            7,
+            37,
+            "1",
+            "1000",
+            "follow each other by key",
+        ),
+        (
+            FileOrder::Key,
+            50,
+            1000,
+            "7",
+            "8192",
+            "follow each other by key",
+        ),
+        (
+            FileOrder::Shuffled,
+            1,
+            1_000_000,
+            "1",
+            "1000",
+            "follow each other in time",
+        ),
         (FileOrder::Shuffled, 7, 37, "7", "50", "overlap in time"),
-        (FileOrder::Shuffled, 50, 1000, "2", "8192", "overlap in time"),
-        (FileOrder::Backward, 7, 1000, "2", "100", "follow each other in time"),
+        (
+            FileOrder::Shuffled,
+            50,
+            1000,
+            "2",
+            "8192",
+            "overlap in time",
+        ),
+        (
+            FileOrder::Backward,
+            7,
+            1000,
+            "2",
+            "100",
+            "follow each other in time",
+        ),
     ];
     let mut known: Option<[arrow::array::RecordBatch; 2]> = None;
-    for (number, (order, files, group_rows, threads, batch_rows, why)) in runs.into_iter().enumerate() {
-        let data = series::write_in_order(&shop, &format!("data{number}"), &rows, order, files, group_rows);
-        let what = format!("{order:?} in {files} files, {threads} threads, {batch_rows} rows per batch");
-        let args = ["explain", "spec.yaml", &format!("--param=data={data}"), "--param=out=out", "--format=json"];
+    for (number, (order, files, group_rows, threads, batch_rows, why)) in
+        runs.into_iter().enumerate()
+    {
+        let data = series::write_in_order(
+            &shop,
+            &format!("data{number}"),
+            &rows,
+            order,
+            files,
+            group_rows,
+        );
+        let what =
+            format!("{order:?} in {files} files, {threads} threads, {batch_rows} rows per batch");
+        let args = [
+            "explain",
+            "spec.yaml",
+            &format!("--param=data={data}"),
+            "--param=out=out",
+            "--format=json",
+        ];
         let explained: Value = serde_json::from_str(&shop.forebay(&args).expect(0).stdout).unwrap();
         let passes = explained["passes"].as_array().unwrap().iter();
         let mut windows = passes.flat_map(|pass| pass["windows"].as_array().unwrap());
-        let lag = windows.find(|window| window["step"] == "features.lag").unwrap();
+        let lag = windows
+            .find(|window| window["step"] == "features.lag")
+            .unwrap();
         assert_eq!(lag["why"], format!("reads spans that {why}"), "{what}");
-        let options = ["--threads", threads, "--batch-rows", batch_rows, "--memory=256MiB"];
+        let options = [
+            "--threads",
+            threads,
+            "--batch-rows",
+            batch_rows,
+            "--memory=256MiB",
+        ];
         let (tables, said) = run(&shop, &data, number, &options);
         // A span tells nothing of the order inside it.
-        let warns = |line: &str| line.contains("`features.lag`") && line.contains("rows come in no order");
+        let warns =
+            |line: &str| line.contains("`features.lag`") && line.contains("rows come in no order");
         let fell = said.lines().any(warns);
-        assert_eq!(fell, order == FileOrder::Backward || order == FileOrder::Shuffled && files == 1, "{what}\n{said}");
+        assert_eq!(
+            fell,
+            order == FileOrder::Backward || order == FileOrder::Shuffled && files == 1,
+            "{what}\n{said}"
+        );
         match &known {
             None => known = Some(tables),
             Some(known) => {
                 for (known, found) in known.iter().zip(&tables) {
                     assert_eq!(known.schema(), found.schema(), "{what}");
-                    for (field, (a, b)) in
-                        known.schema().fields().iter().zip(known.columns().iter().zip(found.columns()))
+                    for (field, (a, b)) in known
+                        .schema()
+                        .fields()
+                        .iter()
+                        .zip(known.columns().iter().zip(found.columns()))
                     {
-                        assert!(a == b, "{what}: other bits in {}: {a:?} {b:?}", field.name());
+                        assert!(
+                            a == b,
+                            "{what}: other bits in {}: {a:?} {b:?}",
+                            field.name()
+                        );
                     }
                 }
             }
@@ -156,7 +263,10 @@ fn three_ways_give_the_same_bits() {
         std::fs::remove_dir_all(data).unwrap();
     }
     let [table, both] = known.unwrap();
-    assert_eq!(table.num_rows(), rows.iter().filter(|row| row.price < 140.0).count());
+    assert_eq!(
+        table.num_rows(),
+        rows.iter().filter(|row| row.price < 140.0).count()
+    );
     assert_eq!(both.num_rows(), table.num_rows());
 }
 
@@ -188,22 +298,45 @@ fn windows_beyond_memory_are_sorted() {
     let shop = workshop(&one_window_spec(step, ""));
     let data = series::write_in_order(&shop, "data", &rows, FileOrder::Time, 4, 1_000_000);
     let mut known = None;
-    for (memory, state, sorted) in [("--memory=2GiB", "--state=a", false), ("--memory=80MiB", "--state=b", true)] {
-        let args = ["run", "spec.yaml", &format!("--param=data={data}"), memory, "--json", state, "--threads=2"];
+    for (memory, state, sorted) in [
+        ("--memory=2GiB", "--state=a", false),
+        ("--memory=80MiB", "--state=b", true),
+    ] {
+        let args = [
+            "run",
+            "spec.yaml",
+            &format!("--param=data={data}"),
+            memory,
+            "--json",
+            state,
+            "--threads=2",
+        ];
         let said = shop.forebay(&args).expect(0).stdout;
-        assert_eq!(said.contains("so one thread goes on with all of it"), sorted, "{said}");
-        assert_eq!(said.contains("series outgrow the memory, so they are sorted first"), sorted, "{said}");
+        assert_eq!(
+            said.contains("so one thread goes on with all of it"),
+            sorted,
+            "{said}"
+        );
+        assert_eq!(
+            said.contains("series outgrow the memory, so they are sorted first"),
+            sorted,
+            "{said}"
+        );
         let table = shop.rows("out");
         // Or else the next run would keep what is there.
         shop.remove_output("out");
-        assert!(*known.get_or_insert_with(|| table.clone()) == table, "other bits with {memory}");
+        assert!(
+            *known.get_or_insert_with(|| table.clone()) == table,
+            "other bits with {memory}"
+        );
     }
 }
 
 #[test]
 fn series_that_have_ended_need_no_sort() {
     // Each day 4,000 series begin, and each has two rows: awake they would be more than memory allows.
-    let day = |day: i64| (4000 * (day - 1).max(0)..4000 * (day + 1)).map(move |item| (day as i32, item));
+    let day =
+        |day: i64| (4000 * (day - 1).max(0)..4000 * (day + 1)).map(move |item| (day as i32, item));
     let row = |((day, item), id): ((i32, i64), i64)| DemandRow {
         id,
         day: 16_000 + day,
@@ -221,19 +354,41 @@ fn series_that_have_ended_need_no_sort() {
     let shop = workshop(&one_window_spec(step, ""));
     let data = series::write_in_order(&shop, "data", &rows, FileOrder::Time, 25, 1_000_000);
     let mut known = None;
-    for (memory, state) in [("--memory=2GiB", "--state=a"), ("--memory=64MiB", "--state=b")] {
-        let args = ["run", "spec.yaml", &format!("--param=data={data}"), memory, "--json", state, "--threads=2"];
+    for (memory, state) in [
+        ("--memory=2GiB", "--state=a"),
+        ("--memory=64MiB", "--state=b"),
+    ] {
+        let args = [
+            "run",
+            "spec.yaml",
+            &format!("--param=data={data}"),
+            memory,
+            "--json",
+            state,
+            "--threads=2",
+        ];
         let said = shop.forebay(&args).expect(0).stdout;
         assert!(!said.contains("outgrow"), "{said}");
         let table = shop.rows("out");
         shop.remove_output("out");
-        assert!(*known.get_or_insert_with(|| table.clone()) == table, "other bits with {memory}");
+        assert!(
+            *known.get_or_insert_with(|| table.clone()) == table,
+            "other bits with {memory}"
+        );
     }
 }
 
 /// Two series of days: one whole, one that lacks the third and fourth day.
 fn with_gap(shop: &TestDirectory) -> String {
-    let days = [("a", 0), ("a", 1), ("a", 2), ("a", 3), ("b", 0), ("b", 1), ("b", 4)];
+    let days = [
+        ("a", 0),
+        ("a", 1),
+        ("a", 2),
+        ("a", 3),
+        ("b", 0),
+        ("b", 1),
+        ("b", 4),
+    ];
     let each = days.iter().zip(0..).map(|((store, day), id)| DemandRow {
         id,
         day: 16_000 + day,
@@ -244,15 +399,32 @@ fn with_gap(shop: &TestDirectory) -> String {
         open: None,
         price: 1.0,
     });
-    series::write_in_order(shop, "data", &each.collect::<Vec<_>>(), FileOrder::Time, 1, 4)
+    series::write_in_order(
+        shop,
+        "data",
+        &each.collect::<Vec<_>>(),
+        FileOrder::Time,
+        1,
+        4,
+    )
 }
 
 #[test]
 fn gaps_are_what_the_spec_says() {
     let values = |gaps: &str, expected: [Option<f64>; 7]| {
-        let shop = workshop(&one_window_spec(&format!("lag: {{ columns: [qty], by: [2], gaps: {gaps} }}"), ""));
+        let shop = workshop(&one_window_spec(
+            &format!("lag: {{ columns: [qty], by: [2], gaps: {gaps} }}"),
+            "",
+        ));
         let data = with_gap(&shop);
-        let call = shop.forebay(&["run", "spec.yaml", &format!("--param=data={data}"), "--json"]).expect(0);
+        let call = shop
+            .forebay(&[
+                "run",
+                "spec.yaml",
+                &format!("--param=data={data}"),
+                "--json",
+            ])
+            .expect(0);
         let found = series::numbers(&series::by_id(&shop.rows("out")), "qty_lag_2");
         assert_eq!(found, expected, "{gaps}");
         call.stdout
@@ -262,15 +434,28 @@ fn gaps_are_what_the_spec_says() {
     values("count_rows", with(Some(1.0)));
     values("{ complete: { every: 1d } }", with(None));
     values("{ complete: { every: 1d, fill: zero } }", with(Some(0.0)));
-    values("{ complete: { every: 1d, fill: forward } }", with(Some(2.0)));
+    values(
+        "{ complete: { every: 1d, fill: forward } }",
+        with(Some(2.0)),
+    );
     let said = values("{ warn: { every: 1d } }", with(Some(1.0)));
-    assert!(said.contains("1 steps from one row of a series to the next were not the declared period"), "{said}");
-
-    let shop = workshop(&one_window_spec("lag: { columns: [qty], by: [2], gaps: { error: { every: 1d } } }", ""));
-    let data = with_gap(&shop);
-    let call = shop.forebay(&["run", "spec.yaml", &format!("--param=data={data}")]).expect(65);
     assert!(
-        call.stderr.contains("error[FB0213]: a series goes from 2013-10-23 to 2013-10-26, not to the next period"),
+        said.contains("1 steps from one row of a series to the next were not the declared period"),
+        "{said}"
+    );
+
+    let shop = workshop(&one_window_spec(
+        "lag: { columns: [qty], by: [2], gaps: { error: { every: 1d } } }",
+        "",
+    ));
+    let data = with_gap(&shop);
+    let call = shop
+        .forebay(&["run", "spec.yaml", &format!("--param=data={data}")])
+        .expect(65);
+    assert!(
+        call.stderr.contains(
+            "error[FB0213]: a series goes from 2013-10-23 to 2013-10-26, not to the next period"
+        ),
         "{}",
         call.stderr
     );
@@ -279,7 +464,13 @@ fn gaps_are_what_the_spec_says() {
     assert!(!shop.path("out").exists());
 
     let shop = workshop(&one_window_spec("lag: { columns: [qty], by: [2] }", ""));
-    let call = shop.forebay(&["run", "spec.yaml", &format!("--param=data={}", with_gap(&shop))]).expect(78);
+    let call = shop
+        .forebay(&[
+            "run",
+            "spec.yaml",
+            &format!("--param=data={}", with_gap(&shop)),
+        ])
+        .expect(78);
     assert!(call.stderr.contains("gaps"), "{}", call.stderr);
 }
 
@@ -290,7 +481,13 @@ fn leakage_is_refused_with_its_path() {
          compute: [max], over: [7d] }\n      - lag: { columns: [units], by: [1d] }\n      - drop: [units, open]",
         "label: { column: qty, horizon: 2d, known: [price] }\n",
     ));
-    let call = shop.forebay(&["explain", "spec.yaml", &format!("--param=data={}", with_gap(&shop))]).expect(78);
+    let call = shop
+        .forebay(&[
+            "explain",
+            "spec.yaml",
+            &format!("--param=data={}", with_gap(&shop)),
+        ])
+        .expect(78);
     let expected = "\
 error[FB0115]: `id` in sink `table` uses data that is known too late: `qty` is predicted 2d ahead; `id` (demand)
   --> spec.yaml:20:3
@@ -355,12 +552,17 @@ fn windows_over_the_same_series_share_a_sort() {
             "lag: { columns: [qty], by: [1d] }\n      - derive: { qty: \"qty + 1\" }\n      - diff: { columns: [qty], by: [1d] }",
             3,
         ),
-        ("lag: { columns: [qty], by: [1d] }\n      - lag: { columns: [qty], by: [2d], keys: [store] }", 3),
+        (
+            "lag: { columns: [qty], by: [1d] }\n      - lag: { columns: [qty], by: [2d], keys: [store] }",
+            3,
+        ),
     ];
     for (steps, times) in cases {
         let shop = workshop("");
-        let data = series::write_in_order(&shop, "data", &rows, series::FileOrder::Shuffled, 7, 1_000);
-        let text = one_window_spec(steps, "").replace("path: out", &format!("path: {:?}", shop.at("out")));
+        let data =
+            series::write_in_order(&shop, "data", &rows, series::FileOrder::Shuffled, 7, 1_000);
+        let text =
+            one_window_spec(steps, "").replace("path: out", &format!("path: {:?}", shop.at("out")));
         let pipeline = {
             let forebay = Forebay::new();
             let params = [("data".to_owned(), data)].into();
@@ -368,8 +570,24 @@ fn windows_over_the_same_series_share_a_sort() {
         };
         let counter = std::sync::Arc::new(ReadRowCounter::default());
         let state = shop.at("state");
-        let options = SessionOptions { threads: 2, memory_bytes: 1 << 30, batch_rows: 1000, state, run_id: None };
-        Forebay::new().with_options(options).with_listener(counter.clone()).session().unwrap().run(&pipeline).unwrap();
-        assert_eq!(counter.0.load(std::sync::atomic::Ordering::Relaxed), times * rows.len() as u64, "{steps}");
+        let options = SessionOptions {
+            threads: 2,
+            memory_bytes: 1 << 30,
+            batch_rows: 1000,
+            state,
+            run_id: None,
+        };
+        Forebay::new()
+            .with_options(options)
+            .with_listener(counter.clone())
+            .session()
+            .unwrap()
+            .run(&pipeline)
+            .unwrap();
+        assert_eq!(
+            counter.0.load(std::sync::atomic::Ordering::Relaxed),
+            times * rows.len() as u64,
+            "{steps}"
+        );
     }
 }

@@ -40,29 +40,64 @@ pub(crate) struct WorkerProcess {
 
 impl WorkerProcess {
     pub fn start(shop: &TestDirectory, args: &[&str], envs: &[(&str, &str)]) -> WorkerProcess {
-        let mut command = shop.command(&["worker", "--listen=127.0.0.1:0", "--threads=1", "--memory=128MiB"]);
-        command.args(args).envs(envs.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut command = shop.command(&[
+            "worker",
+            "--listen=127.0.0.1:0",
+            "--threads=1",
+            "--memory=128MiB",
+        ]);
+        command
+            .args(args)
+            .envs(envs.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         WorkerProcess::of(command)
     }
 
     pub fn of(mut command: Command) -> WorkerProcess {
-        let user = command.get_envs().find(|(name, _)| *name == "XDG_STATE_HOME").and_then(|(_, value)| value);
-        let token = user.map(|user| std::path::Path::new(user).join("forebay/token")).unwrap_or_default();
+        let user = command
+            .get_envs()
+            .find(|(name, _)| *name == "XDG_STATE_HOME")
+            .and_then(|(_, value)| value);
+        let token = user
+            .map(|user| std::path::Path::new(user).join("forebay/token"))
+            .unwrap_or_default();
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("listening at ").unwrap().to_owned();
-        WorkerProcess { child, address, token }
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let address = line
+            .trim()
+            .strip_prefix("listening at ")
+            .unwrap()
+            .to_owned();
+        WorkerProcess {
+            child,
+            address,
+            token,
+        }
     }
 
     pub fn signal(&self, signal: &str) {
-        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args([signal, &self.child.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     /// Whether it was sent to sleep.
     pub fn is_stopped(&self) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        status.rsplit(')').next().unwrap().trim_start().starts_with('T')
+        status
+            .rsplit(')')
+            .next()
+            .unwrap()
+            .trim_start()
+            .starts_with('T')
     }
 
     /// Waits for its end; gives its exit code, or the signal that ended it as a negative number.
@@ -105,10 +140,19 @@ impl DemandJob {
     }
 
     fn command(&self, name: &str, args: &[&str]) -> Command {
-        let params = ["--param=history=history".to_owned(), format!("--param=out={name}/out")];
+        let params = [
+            "--param=history=history".to_owned(),
+            format!("--param=out={name}/out"),
+        ];
         let spec = ready_made("demand.yaml");
-        let mut command = self.shop.command(&["run", &spec, "--json", "--memory=256MiB", "--threads=2"]);
-        command.args(params).arg(format!("--state={name}/state")).args(args).env("FOREBAY_RANGE_BYTES", RANGE_BYTES);
+        let mut command =
+            self.shop
+                .command(&["run", &spec, "--json", "--memory=256MiB", "--threads=2"]);
+        command
+            .args(params)
+            .arg(format!("--state={name}/state"))
+            .args(args)
+            .env("FOREBAY_RANGE_BYTES", RANGE_BYTES);
         command
     }
 
@@ -117,7 +161,14 @@ impl DemandJob {
     }
 
     fn on(&self, name: &str, workers: &[&WorkerProcess], args: &[&str]) -> ProgramOutput {
-        self.run(name, &[&[workers_option(workers).as_str(), "--lease-seconds=5"], args].concat())
+        self.run(
+            name,
+            &[
+                &[workers_option(workers).as_str(), "--lease-seconds=5"],
+                args,
+            ]
+            .concat(),
+        )
     }
 
     fn result(&self, name: &str, call: &ProgramOutput) -> DemandResult {
@@ -137,17 +188,31 @@ impl DemandJob {
 
 fn demand_result(shop: &TestDirectory, out: &str, call: &ProgramOutput) -> DemandResult {
     let summary = call.summary();
-    let path = summary["artifact_path"].as_str().unwrap_or_else(|| panic!("{}\n{}", call.stdout, call.stderr));
-    DemandResult { rows: shop.visible(out), artifact: content(&shop.path(path)) }
+    let path = summary["artifact_path"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{}\n{}", call.stdout, call.stderr));
+    DemandResult {
+        rows: shop.visible(out),
+        artifact: content(&shop.path(path)),
+    }
 }
 
 pub(crate) fn workers_option(workers: &[&WorkerProcess]) -> String {
-    let addresses: Vec<&str> = workers.iter().map(|worker| worker.address.as_str()).collect();
+    let addresses: Vec<&str> = workers
+        .iter()
+        .map(|worker| worker.address.as_str())
+        .collect();
     format!("--workers={}", addresses.join(","))
 }
 
-pub(crate) fn events<'c>(call: &'c ProgramOutput, kind: &'c str) -> impl Iterator<Item = Value> + 'c {
-    let lines = call.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+pub(crate) fn events<'c>(
+    call: &'c ProgramOutput,
+    kind: &'c str,
+) -> impl Iterator<Item = Value> + 'c {
+    let lines = call
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
     lines.filter(move |event| event["event"] == kind)
 }
 
@@ -157,7 +222,8 @@ fn long_form_kills() -> Option<u64> {
 
 /// In the long form: random moments among the first so many steps.
 fn random_kill_moments(steps: usize) -> impl Iterator<Item = (&'static str, String)> {
-    let moments = (0..long_form_kills().unwrap_or(0)).map(move |seed| (seed as usize * 7919 + 1) % steps);
+    let moments =
+        (0..long_form_kills().unwrap_or(0)).map(move |seed| (seed as usize * 7919 + 1) % steps);
     moments.map(|moment| ("FOREBAY_KILL_AT", moment.to_string()))
 }
 
@@ -165,15 +231,34 @@ fn random_kill_moments(steps: usize) -> impl Iterator<Item = (&'static str, Stri
 fn same_bits(shop: &TestDirectory, spec: &str, param: &str, path: &str) {
     let spec = ready_made(spec);
     let mut expected = None;
-    let counts: &[usize] = if long_form_kills().is_some() { &[0, 1, 2, 3, 5] } else { &[0, 1, 3] };
+    let counts: &[usize] = if long_form_kills().is_some() {
+        &[0, 1, 2, 3, 5]
+    } else {
+        &[0, 1, 3]
+    };
     for count in counts {
         let (out, state) = (format!("out{count}"), format!("--state=state{count}"));
-        let (input, output) = (format!("--param={param}={path}"), format!("--param=out={out}"));
+        let (input, output) = (
+            format!("--param={param}={path}"),
+            format!("--param=out={out}"),
+        );
         let workers = format!("--local-workers={count}");
-        let args = ["run", &spec, "--json", "--memory=512MiB", &input, &output, &state, "--threads=2"];
+        let args = [
+            "run",
+            &spec,
+            "--json",
+            "--memory=512MiB",
+            &input,
+            &output,
+            &state,
+            "--threads=2",
+        ];
         let workers: &[&str] = if *count > 0 { &[&workers] } else { &[] };
         let mut command = shop.command(&[&args[..], workers].concat());
-        let call: ProgramOutput = command.env("FOREBAY_RANGE_BYTES", RANGE_BYTES).watched().into();
+        let call: ProgramOutput = command
+            .env("FOREBAY_RANGE_BYTES", RANGE_BYTES)
+            .watched()
+            .into();
         let call = call.expect(0);
         let found = demand_result(shop, &out, &call);
         assert_eq!(events(&call, "worker_joined").count(), *count);
@@ -181,7 +266,10 @@ fn same_bits(shop: &TestDirectory, spec: &str, param: &str, path: &str) {
             None => expected = Some(found),
             Some(expected) => {
                 assert!(*expected == found, "{count} workers come to something else");
-                assert!(events(&call, "worker_moved").count() > 0, "no worker did anything");
+                assert!(
+                    events(&call, "worker_moved").count() > 0,
+                    "no worker did anything"
+                );
             }
         }
     }
@@ -212,14 +300,40 @@ fn large_vocabularies_are_merged_by_workers() {
     clicks(&options, &mut |_| {}).unwrap();
     let log = shop.at("log");
     let shared = |name: &str| {
-        let partials = std::fs::read_dir(shop.path(&format!("{name}/state/partials"))).into_iter().flatten();
-        partials.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".shares")).count()
+        let partials = std::fs::read_dir(shop.path(&format!("{name}/state/partials")))
+            .into_iter()
+            .flatten();
+        partials
+            .filter(|entry| {
+                entry
+                    .as_ref()
+                    .unwrap()
+                    .file_name()
+                    .to_string_lossy()
+                    .ends_with(".shares")
+            })
+            .count()
     };
     let command = |spec: &str, params: &[String], name: &str, divided: &str, more: &[&str]| {
-        let (out, state) = (format!("--param=out={name}/out"), format!("--state={name}/state"));
+        let (out, state) = (
+            format!("--param=out={name}/out"),
+            format!("--state={name}/state"),
+        );
         let spec = ready_made(spec);
-        let mut command = shop.command(&["run", &spec, "--json", "--memory=512MiB", "--threads=2", &out, &state]);
-        command.args(params).args(more).env("FOREBAY_RANGE_BYTES", RANGE_BYTES).env("FOREBAY_DIVIDED_BYTES", divided);
+        let mut command = shop.command(&[
+            "run",
+            &spec,
+            "--json",
+            "--memory=512MiB",
+            "--threads=2",
+            &out,
+            &state,
+        ]);
+        command
+            .args(params)
+            .args(more)
+            .env("FOREBAY_RANGE_BYTES", RANGE_BYTES)
+            .env("FOREBAY_DIVIDED_BYTES", divided);
         command
     };
     let run = |spec: &str, params: &[String], name: &str, divided: &str, more: &[&str]| {
@@ -228,33 +342,76 @@ fn large_vocabularies_are_merged_by_workers() {
     };
     let params = [format!("--param=log={log}")];
     let expected = run("clicks.yaml", &params, "here", "0", &[]);
-    assert!(run("clicks.yaml", &params, "log-away", "0", &["--local-workers=2"]) == expected);
+    assert!(
+        run(
+            "clicks.yaml",
+            &params,
+            "log-away",
+            "0",
+            &["--local-workers=2"]
+        ) == expected
+    );
     assert!(shared("here") == 0 && shared("log-away") > 0);
-    let left = std::fs::read_dir(shop.path("log-away/state/exchanges")).unwrap().count();
+    let left = std::fs::read_dir(shop.path("log-away/state/exchanges"))
+        .unwrap()
+        .count();
     assert_eq!(left, 0, "what served the run alone is gone");
     // Some in shares and some whole.
-    assert!(run("clicks.yaml", &params, "mixed", "900", &["--local-workers=3"]) == expected);
+    assert!(
+        run(
+            "clicks.yaml",
+            &params,
+            "mixed",
+            "900",
+            &["--local-workers=3"]
+        ) == expected
+    );
 
     shop.days("history");
     let params = ["--param=history=history".to_owned()];
     let expected = run("demand.yaml", &params, "here-too", "0", &[]);
-    assert!(run("demand.yaml", &params, "history-away", "0", &["--local-workers=2"]) == expected);
+    assert!(
+        run(
+            "demand.yaml",
+            &params,
+            "history-away",
+            "0",
+            &["--local-workers=2"]
+        ) == expected
+    );
     assert!(shared("history-away") > 0);
     // Where there are many units, runs of whole states are merged into shares first.
     let in_runs = |spec: &str, params: &[String], name: &str| {
         let mut command = command(spec, params, name, "0", &["--local-workers=2"]);
-        let call: ProgramOutput = command.env("FOREBAY_SOURCES_PER_MERGE", "2").watched().into();
+        let call: ProgramOutput = command
+            .env("FOREBAY_SOURCES_PER_MERGE", "2")
+            .watched()
+            .into();
         demand_result(&shop, &format!("{name}/out"), &call.expect(0))
     };
     assert!(in_runs("demand.yaml", &params, "history-in-runs") == expected);
-    assert!((1..shared("history-away")).contains(&shared("history-in-runs")), "fewer states lie in shares");
+    assert!(
+        (1..shared("history-away")).contains(&shared("history-in-runs")),
+        "fewer states lie in shares"
+    );
     // The next night merges shares and states that are whole, with workers and without.
-    let days: Vec<_> = std::fs::read_dir(shop.path("history")).unwrap().map(|day| day.unwrap().path()).collect();
+    let days: Vec<_> = std::fs::read_dir(shop.path("history"))
+        .unwrap()
+        .map(|day| day.unwrap().path())
+        .collect();
     std::fs::remove_file(days.iter().max().unwrap()).unwrap();
     let expected = run("demand.yaml", &params, "fewer", "0", &[]);
     let verify = || shop.forebay(&["cache", "verify", "--state=history-away/state"]);
     verify().expect(0);
-    assert!(run("demand.yaml", &params, "history-away", "0", &["--local-workers=1"]) == expected);
+    assert!(
+        run(
+            "demand.yaml",
+            &params,
+            "history-away",
+            "0",
+            &["--local-workers=1"]
+        ) == expected
+    );
     let again = run("demand.yaml", &params, "history-away", "0", &[]);
     assert!(again == expected);
     verify().expect(0);
@@ -262,7 +419,9 @@ fn large_vocabularies_are_merged_by_workers() {
 
 #[test]
 fn flights_and_taxi_have_the_same_bits() {
-    let Some(data) = real_data("flights") else { return };
+    let Some(data) = real_data("flights") else {
+        return;
+    };
     let shop = TestDirectory::new();
     same_bits(&shop, "flights.yaml", "data", &data.display().to_string());
     let shop = TestDirectory::new();
@@ -277,35 +436,80 @@ fn shuffled(
     params: &[&str],
     workers: &[&str],
 ) -> (Vec<RecordBatch>, ProgramOutput) {
-    let (out, state) = (format!("--param=out={name}"), format!("--state=state-{name}"));
-    let args = ["run", "spec.yaml", "--json", "--memory=512MiB", "--threads=2", &out, &state];
+    let (out, state) = (
+        format!("--param=out={name}"),
+        format!("--state=state-{name}"),
+    );
+    let args = [
+        "run",
+        "spec.yaml",
+        "--json",
+        "--memory=512MiB",
+        "--threads=2",
+        &out,
+        &state,
+    ];
     let mut command = shop.command(&[&args[..], params, workers].concat());
     let call: ProgramOutput = command.env("FOREBAY_RANGE_BYTES", "4000").watched().into();
     let call = call.expect(0);
-    (sinks.iter().map(|sink| shop.visible(&format!("{name}/{sink}"))).collect(), call)
+    (
+        sinks
+            .iter()
+            .map(|sink| shop.visible(&format!("{name}/{sink}")))
+            .collect(),
+        call,
+    )
 }
 
 /// Windows over rows in no order, one over the other: workers divide the rows by their keys.
 #[test]
 fn unordered_rows_are_shuffled() {
     let shop = crate::windows::workshop(crate::windows::SPEC);
-    let data = series::write_in_order(&shop, "data", &series::demand(11, 60), FileOrder::Shuffled, 7, 37);
+    let data = series::write_in_order(
+        &shop,
+        "data",
+        &series::demand(11, 60),
+        FileOrder::Shuffled,
+        7,
+        37,
+    );
     let (params, sinks) = (format!("--param=data={data}"), ["table", "both"]);
     let (expected, _) = shuffled(&shop, "here", &sinks, &[&params], &[]);
     for count in ["1", "3"] {
         let workers = format!("--local-workers={count}");
-        let (found, call) = shuffled(&shop, &format!("on{count}"), &sinks, &[&params], &[&workers]);
+        let (found, call) = shuffled(
+            &shop,
+            &format!("on{count}"),
+            &sinks,
+            &[&params],
+            &[&workers],
+        );
         for (found, expected) in found.iter().zip(&expected) {
-            assert_eq!((found.num_rows(), found.schema()), (expected.num_rows(), expected.schema()));
+            assert_eq!(
+                (found.num_rows(), found.schema()),
+                (expected.num_rows(), expected.schema())
+            );
             let fields = found.schema().fields().clone();
-            let columns = fields.iter().zip(found.columns().iter().zip(expected.columns()));
-            let other: Vec<&String> =
-                columns.filter(|(_, (found, expected))| found != expected).map(|(field, _)| field.name()).collect();
-            assert!(other.is_empty(), "{count} workers come to something else in {other:?}");
+            let columns = fields
+                .iter()
+                .zip(found.columns().iter().zip(expected.columns()));
+            let other: Vec<&String> = columns
+                .filter(|(_, (found, expected))| found != expected)
+                .map(|(field, _)| field.name())
+                .collect();
+            assert!(
+                other.is_empty(),
+                "{count} workers come to something else in {other:?}"
+            );
         }
         let written = events(&call, "worker_moved").count();
         assert!(written > 0, "no worker did anything");
-        assert!(!shop.path(&format!("state-on{count}/exchanges")).read_dir().is_ok_and(|mut dir| dir.next().is_some()));
+        assert!(
+            !shop
+                .path(&format!("state-on{count}/exchanges"))
+                .read_dir()
+                .is_ok_and(|mut dir| dir.next().is_some())
+        );
     }
 }
 
@@ -314,26 +518,72 @@ fn unordered_rows_are_shuffled() {
 fn workers_that_die_in_a_shuffle_cost_only_their_share() {
     let shop = TestDirectory::new();
     let spec = crate::as_of::SPEC.replace("path: out", "path: \"${out}/table\"");
-    shop.write("spec.yaml", &spec.replace("params: { ", "params: { out: { type: path }, "));
-    let here = series::write_in_order(&shop, "here", &series::demand(21, 40), FileOrder::Shuffled, 7, 50);
+    shop.write(
+        "spec.yaml",
+        &spec.replace("params: { ", "params: { out: { type: path }, "),
+    );
+    let here = series::write_in_order(
+        &shop,
+        "here",
+        &series::demand(21, 40),
+        FileOrder::Shuffled,
+        7,
+        50,
+    );
     let there = series::demand(22, 40);
     let late = series::table(&there, 0);
     let day = late.column_by_name("day").unwrap().clone();
-    let there = series::write(&shop, "there", &crate::as_of::with_column(late, "known", day), 5, 50);
-    let params = [format!("--param=here={here}"), format!("--param=there={there}")];
+    let there = series::write(
+        &shop,
+        "there",
+        &crate::as_of::with_column(late, "known", day),
+        5,
+        50,
+    );
+    let params = [
+        format!("--param=here={here}"),
+        format!("--param=there={there}"),
+    ];
     let params: Vec<&str> = params.iter().map(String::as_str).collect();
     let (expected, _) = shuffled(&shop, "expected", &["table"], &params, &[]);
     let calm = WorkerProcess::start(&shop, &[], &[]);
-    let kinds = ["rows-1-", "divided-", "out-1-", "computed-", "write a file of rows"];
+    let kinds = [
+        "rows-1-",
+        "divided-",
+        "out-1-",
+        "computed-",
+        "write a file of rows",
+    ];
     let kinds = kinds.map(|kind| ("FOREBAY_KILL_ON", kind.to_owned()));
-    for (number, (how, step)) in kinds.iter().cloned().chain(random_kill_moments(400)).enumerate() {
+    for (number, (how, step)) in kinds
+        .iter()
+        .cloned()
+        .chain(random_kill_moments(400))
+        .enumerate()
+    {
         let mut doomed = WorkerProcess::start(&shop, &[], &[(how, &step)]);
-        let workers = [workers_option(&[&doomed, &calm]), "--lease-seconds=5".to_owned()];
+        let workers = [
+            workers_option(&[&doomed, &calm]),
+            "--lease-seconds=5".to_owned(),
+        ];
         let workers: Vec<&str> = workers.iter().map(String::as_str).collect();
-        let (found, _) = shuffled(&shop, &format!("killed{number}"), &["table"], &params, &workers);
+        let (found, _) = shuffled(
+            &shop,
+            &format!("killed{number}"),
+            &["table"],
+            &params,
+            &workers,
+        );
         assert!(found == expected, "{step}: something else comes of it");
-        let fired = doomed.child.try_wait().unwrap().and_then(|status| status.signal());
-        assert!(fired == Some(9) || number >= kinds.len(), "{step}: the worker lives");
+        let fired = doomed
+            .child
+            .try_wait()
+            .unwrap()
+            .and_then(|status| status.signal());
+        assert!(
+            fired == Some(9) || number >= kinds.len(),
+            "{step}: the worker lives"
+        );
     }
 }
 
@@ -347,20 +597,45 @@ fn a_worker_that_is_killed_costs_only_what_it_was_doing() {
     let call = job.on("calm", &[&calm], &[]).expect(0);
     assert!(job.result("calm", &call) == expected);
     let steps = std::fs::read_to_string(&log).unwrap().lines().count();
-    let kinds = ["take a task", "read a span", "have read a span", "write a file of rows", "name ", "put "];
+    let kinds = [
+        "take a task",
+        "read a span",
+        "have read a span",
+        "write a file of rows",
+        "name ",
+        "put ",
+    ];
     let kinds = kinds.map(|kind| ("FOREBAY_KILL_ON", kind.to_owned()));
     // Both do about half of it.
-    for (number, (how, step)) in kinds.iter().cloned().chain(random_kill_moments(steps / 2)).enumerate() {
+    for (number, (how, step)) in kinds
+        .iter()
+        .cloned()
+        .chain(random_kill_moments(steps / 2))
+        .enumerate()
+    {
         let name = format!("killed{number}");
         let mut doomed = job.worker(&[(how, &step)]);
         let call = job.on(&name, &[&doomed, &calm], &[]).expect(0);
-        assert!(job.result(&name, &call) == expected, "{step}: something else comes of it");
-        let fired = doomed.child.try_wait().unwrap().and_then(|status| status.signal());
+        assert!(
+            job.result(&name, &call) == expected,
+            "{step}: something else comes of it"
+        );
+        let fired = doomed
+            .child
+            .try_wait()
+            .unwrap()
+            .and_then(|status| status.signal());
         // At random steps it may have had less to do.
-        assert!(fired == Some(9) || number >= kinds.len(), "{step}: the worker lives");
+        assert!(
+            fired == Some(9) || number >= kinds.len(),
+            "{step}: the worker lives"
+        );
         if fired.is_some() {
             let lost: Vec<Value> = events(&call, "worker_lost").collect();
-            assert!(lost.iter().any(|event| event["worker"] == doomed.address), "{step}: {lost:?}");
+            assert!(
+                lost.iter().any(|event| event["worker"] == doomed.address),
+                "{step}: {lost:?}"
+            );
         }
         std::fs::remove_dir_all(job.shop.path(&name)).unwrap();
     }
@@ -373,14 +648,30 @@ fn workers_merge_runs_of_states() {
     let expected = job.expected();
     let calm = job.worker(&[]);
     let mut doomed = job.worker(&[("FOREBAY_KILL_ON", "merge runs of states")]);
-    let mut command = job.command("merged", &[&workers_option(&[&doomed, &calm]), "--lease-seconds=5"]);
-    command.env("FOREBAY_DIVIDED_BYTES", "1").env("FOREBAY_SOURCES_PER_MERGE", "2");
+    let mut command = job.command(
+        "merged",
+        &[&workers_option(&[&doomed, &calm]), "--lease-seconds=5"],
+    );
+    command
+        .env("FOREBAY_DIVIDED_BYTES", "1")
+        .env("FOREBAY_SOURCES_PER_MERGE", "2");
     let call: ProgramOutput = command.watched().into();
     let call = call.expect(0);
     assert!(job.result("merged", &call) == expected);
-    assert_eq!(doomed.child.try_wait().unwrap().and_then(|status| status.signal()), Some(9), "nothing was merged");
+    assert_eq!(
+        doomed
+            .child
+            .try_wait()
+            .unwrap()
+            .and_then(|status| status.signal()),
+        Some(9),
+        "nothing was merged"
+    );
     // The next night finds the states of the runs.
-    let days: Vec<_> = std::fs::read_dir(job.shop.path("history")).unwrap().map(|day| day.unwrap().path()).collect();
+    let days: Vec<_> = std::fs::read_dir(job.shop.path("history"))
+        .unwrap()
+        .map(|day| day.unwrap().path())
+        .collect();
     std::fs::remove_file(days.iter().max().unwrap()).unwrap();
     let fewer = job.run("fewer", &[]).expect(0);
     let night = job.run("merged", &[]).expect(0);
@@ -394,7 +685,9 @@ fn intervals_and_nights_are_those_of_runs_without_workers() {
     let job = DemandJob::new();
     let interval = ["--interval", "2016-05-10", "2016-05-20"];
     let here = job.run("here", &interval).expect(0);
-    let there = job.run("there", &[&["--local-workers=2"], &interval[..]].concat()).expect(0);
+    let there = job
+        .run("there", &[&["--local-workers=2"], &interval[..]].concat())
+        .expect(0);
     assert!(job.result("there", &there) == job.result("here", &here));
     assert!(events(&there, "worker_moved").count() > 0);
     // The next interval finds what workers kept.
@@ -416,13 +709,26 @@ struct FollowedRun {
 
 impl FollowedRun {
     fn new(mut command: Command) -> FollowedRun {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        FollowedRun { child, lines, seen: String::new() }
+        FollowedRun {
+            child,
+            lines,
+            seen: String::new(),
+        }
     }
 
     fn wait_for_event(&mut self, event: &str, worker: &WorkerProcess) {
-        assert!(self.saw_event(event, worker), "no {event} of {}:\n{}", worker.address, self.seen);
+        assert!(
+            self.saw_event(event, worker),
+            "no {event} of {}:\n{}",
+            worker.address,
+            self.seen
+        );
     }
 
     /// Whether the run says this of a worker before it ends.
@@ -443,8 +749,17 @@ impl FollowedRun {
             self.seen += &format!("{}\n", line.unwrap());
         }
         let mut stderr = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-        ProgramOutput { code: self.child.wait().unwrap().code().unwrap_or(-1), stdout: self.seen, stderr }
+        self.child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut stderr)
+            .unwrap();
+        ProgramOutput {
+            code: self.child.wait().unwrap().code().unwrap_or(-1),
+            stdout: self.seen,
+            stderr,
+        }
     }
 }
 
@@ -454,15 +769,29 @@ fn a_worker_that_stalls_comes_too_late() {
     let job = DemandJob::new();
     let expected = job.expected();
     let calm = job.worker(&[]);
-    let kinds = ["have read a span", "write a file of rows"].map(|kind| ("FOREBAY_KILL_ON", kind.to_owned()));
-    for (number, (how, moment)) in kinds.iter().cloned().chain(random_kill_moments(100)).enumerate() {
+    let kinds = ["have read a span", "write a file of rows"]
+        .map(|kind| ("FOREBAY_KILL_ON", kind.to_owned()));
+    for (number, (how, moment)) in kinds
+        .iter()
+        .cloned()
+        .chain(random_kill_moments(100))
+        .enumerate()
+    {
         let name = format!("stalled{number}");
         let mut stalled = job.worker(&[(how, &moment), ("FOREBAY_KILL_WITH", "stop")]);
-        let mut run =
-            FollowedRun::new(job.command(&name, &[workers_option(&[&stalled, &calm]).as_str(), "--lease-seconds=1"]));
+        let mut run = FollowedRun::new(job.command(
+            &name,
+            &[
+                workers_option(&[&stalled, &calm]).as_str(),
+                "--lease-seconds=1",
+            ],
+        ));
         // At random steps it may have had less to do.
         let fired = run.saw_event("worker_lost", &stalled);
-        assert!(fired || number >= kinds.len(), "{moment}: the worker goes on");
+        assert!(
+            fired || number >= kinds.len(),
+            "{moment}: the worker goes on"
+        );
         stalled.signal("-CONT");
         let call = run.end().expect(0);
         assert!(job.result(&name, &call) == expected, "step {moment}");
@@ -476,12 +805,18 @@ fn a_worker_that_leaves_hands_back() {
     let job = DemandJob::new();
     let expected = job.expected();
     let calm = job.worker(&[]);
-    let mut leaver = job.worker(&[("FOREBAY_KILL_ON", "write a file"), ("FOREBAY_KILL_WITH", "term")]);
+    let mut leaver = job.worker(&[
+        ("FOREBAY_KILL_ON", "write a file"),
+        ("FOREBAY_KILL_WITH", "term"),
+    ]);
     let call = job.on("left", &[&leaver, &calm], &[]).expect(0);
     assert!(job.result("left", &call) == expected);
     assert_eq!(leaver.end(), 0);
     let temporary = |name: &str| name.contains("tmp-") || name.contains(".attempt-");
-    let left: Vec<String> = content(&job.shop.path("left")).into_iter().map(|(name, _)| name).collect();
+    let left: Vec<String> = content(&job.shop.path("left"))
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     assert!(!left.iter().any(|name| temporary(name)), "{left:?}");
 }
 
@@ -491,14 +826,22 @@ fn a_run_without_workers_can_go_on_later() {
     let job = DemandJob::new();
     let expected = job.expected();
     let doomed = job.worker(&[("FOREBAY_KILL_ON", "write a file")]);
-    let call = job.on("gone", &[&doomed], &["--grace-seconds=1"]).expect(75);
+    let call = job
+        .on("gone", &[&doomed], &["--grace-seconds=1"])
+        .expect(75);
     assert_eq!(call.summary()["fault"]["code"], "FB0501");
-    let committed = std::fs::read_dir(job.shop.path("gone/state/partials")).unwrap().count();
+    let committed = std::fs::read_dir(job.shop.path("gone/state/partials"))
+        .unwrap()
+        .count();
     assert!(committed > 0);
     let calm = job.worker(&[]);
     let call = job.on("gone", &[&calm], &[]).expect(0);
     assert!(job.result("gone", &call) == expected);
-    assert_eq!(call.summary()["passes"][0]["reused"], true, "what was committed was done again");
+    assert_eq!(
+        call.summary()["passes"][0]["reused"],
+        true,
+        "what was committed was done again"
+    );
 }
 
 /// A worker that comes while a pass goes on gets work in that pass.
@@ -509,10 +852,14 @@ fn a_worker_that_comes_later_gets_work() {
     let doomed = job.worker(&[("FOREBAY_KILL_ON", "have read")]);
     let roster = job.shop.write("roster", &format!("{}\n", doomed.address));
     let workers = format!("--workers=@{roster}");
-    let mut run = FollowedRun::new(job.command("later", &[&workers, "--lease-seconds=5", "--grace-seconds=60"]));
+    let mut run = FollowedRun::new(job.command(
+        "later",
+        &[&workers, "--lease-seconds=5", "--grace-seconds=60"],
+    ));
     run.wait_for_event("worker_lost", &doomed);
     let calm = job.worker(&[]);
-    job.shop.write("roster", &format!("{}\n{}\n", doomed.address, calm.address));
+    job.shop
+        .write("roster", &format!("{}\n{}\n", doomed.address, calm.address));
     run.wait_for_event("worker_joined", &calm);
     let call = run.end().expect(0);
     assert!(job.result("later", &call) == expected);
@@ -523,7 +870,9 @@ fn a_worker_that_comes_later_gets_work() {
 fn rows_that_end_workers_are_named() {
     let job = DemandJob::new();
     let days = std::fs::read_dir(job.shop.path("history")).unwrap();
-    let mut days: Vec<String> = days.map(|day| day.unwrap().file_name().into_string().unwrap()).collect();
+    let mut days: Vec<String> = days
+        .map(|day| day.unwrap().file_name().into_string().unwrap())
+        .collect();
     days.sort();
     let spec = "version: 1\nname: one\nsources: { days: { parquet: { path: history }, time: date } }\n\
                 steps: { scaled: { from: days, do: [ standardize: { columns: [price] } ] } }\n\
@@ -534,7 +883,8 @@ fn rows_that_end_workers_are_named() {
     let attempt = || {
         let workers: Vec<WorkerProcess> = (0..6).map(|_| job.worker(&poison)).collect();
         let workers = workers_option(&workers.iter().collect::<Vec<_>>());
-        job.shop.forebay(&["run", &spec, "--json", &workers, "--grace-seconds=2"])
+        job.shop
+            .forebay(&["run", &spec, "--json", &workers, "--grace-seconds=2"])
     };
     // All workers may end at the same moment, before a task has failed often enough to be refused: then the run
     // says that no worker is left, and the same command is run again.
@@ -548,7 +898,10 @@ fn rows_that_end_workers_are_named() {
     let fault = call.summary()["fault"].clone();
     assert_eq!(fault["code"], "FB0503");
     // One range holds them all here; what is named is its first file that is not done.
-    assert!(fault["file"].as_str().unwrap().contains("history"), "{fault}");
+    assert!(
+        fault["file"].as_str().unwrap().contains("history"),
+        "{fault}"
+    );
 }
 
 /// The coordinator is killed; the same command goes on.
@@ -558,12 +911,22 @@ fn a_coordinator_that_is_killed_goes_on() {
     let expected = job.expected();
     let workers = [job.worker(&[]), job.worker(&[])];
     let workers: Vec<&WorkerProcess> = workers.iter().collect();
-    let moments =
-        ["3", "12", "24"].map(str::to_owned).into_iter().chain(random_kill_moments(24).map(|(_, moment)| moment));
+    let moments = ["3", "12", "24"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(random_kill_moments(24).map(|(_, moment)| moment));
     for (number, moment) in moments.enumerate() {
         let name = format!("orphaned{number}");
-        let killed = job.command(&name, &[&workers_option(&workers)]).env("FOREBAY_KILL_AT", &moment).watched();
-        assert_eq!(killed.status.signal(), Some(9), "{}", String::from_utf8_lossy(&killed.stderr));
+        let killed = job
+            .command(&name, &[&workers_option(&workers)])
+            .env("FOREBAY_KILL_AT", &moment)
+            .watched();
+        assert_eq!(
+            killed.status.signal(),
+            Some(9),
+            "{}",
+            String::from_utf8_lossy(&killed.stderr)
+        );
         let call = job.on(&name, &workers, &[]).expect(0);
         assert!(job.result(&name, &call) == expected, "step {moment}");
     }
@@ -576,9 +939,14 @@ fn two_coordinators_come_to_one_result() {
     let expected = job.expected();
     let workers = [job.worker(&[]), job.worker(&[])];
     let workers = workers_option(&workers.iter().collect::<Vec<_>>());
-    let runs: Vec<FollowedRun> = (0..2).map(|_| FollowedRun::new(job.command("both", &[&workers]))).collect();
+    let runs: Vec<FollowedRun> = (0..2)
+        .map(|_| FollowedRun::new(job.command("both", &[&workers])))
+        .collect();
     let calls: Vec<ProgramOutput> = runs.into_iter().map(FollowedRun::end).collect();
-    assert!(calls.iter().all(|call| [0, 75].contains(&call.code)), "{calls:?}");
+    assert!(
+        calls.iter().all(|call| [0, 75].contains(&call.code)),
+        "{calls:?}"
+    );
     let winner = calls.iter().find(|call| call.code == 0).expect("one wins");
     assert!(job.result("both", winner) == expected);
     for loser in calls.iter().filter(|call| call.code == 75) {
@@ -596,11 +964,16 @@ impl CuttingProxy {
     pub fn start(to: &str, after: u64) -> CuttingProxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (cut, said) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (cut, said) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
         let (to, was_cut) = (to.to_owned(), cut.clone());
         std::thread::spawn(move || {
             for here in listener.incoming() {
-                let (Ok(here), Ok(there)) = (here, TcpStream::connect(&to)) else { continue };
+                let (Ok(here), Ok(there)) = (here, TcpStream::connect(&to)) else {
+                    continue;
+                };
                 let (cut, said) = (was_cut.clone(), said.clone());
                 let back = (there.try_clone().unwrap(), here.try_clone().unwrap());
                 std::thread::spawn(move || forward_bytes(here, there, |_| false));
@@ -643,13 +1016,20 @@ fn a_connection_that_is_cut_costs_what_was_in_flight() {
         let proxy = CuttingProxy::start(&worker.address, after);
         let name = format!("cut{number}");
         let workers = format!("--workers={},{}", proxy.address, calm.address);
-        let options = [&[workers.as_str(), "--lease-seconds=5", "--tls-name=forebay"], &secrets[..]].concat();
+        let options = [
+            &[workers.as_str(), "--lease-seconds=5", "--tls-name=forebay"],
+            &secrets[..],
+        ]
+        .concat();
         let call = job.run(&name, &options).expect(0);
         // The other worker may have done nearly all.
         let cut = proxy.cut.load(Ordering::Relaxed);
         assert!(cut || number >= 2, "nothing was cut");
         assert!(job.result(&name, &call) == expected);
-        assert!(!cut || number >= 2 || events(&call, "worker_lost").any(|event| event["worker"] == proxy.address));
+        assert!(
+            !cut || number >= 2
+                || events(&call, "worker_lost").any(|event| event["worker"] == proxy.address)
+        );
     }
 }
 
@@ -661,11 +1041,23 @@ pub(crate) fn certificates(shop: &TestDirectory, name: &str) -> [String; 3] {
     let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
     let names = vec!["forebay".to_owned(), "localhost".to_owned()];
-    let cert = CertificateParams::new(names).unwrap().signed_by(&key, &ca).unwrap();
+    let cert = CertificateParams::new(names)
+        .unwrap()
+        .signed_by(&key, &ca)
+        .unwrap();
     [
-        format!("--tls-ca={}", shop.write(&format!("{name}-ca.pem"), &ca.pem())),
-        format!("--tls-cert={}", shop.write(&format!("{name}-cert.pem"), &cert.pem())),
-        format!("--tls-key={}", shop.write(&format!("{name}-key.pem"), &key.serialize_pem())),
+        format!(
+            "--tls-ca={}",
+            shop.write(&format!("{name}-ca.pem"), &ca.pem())
+        ),
+        format!(
+            "--tls-cert={}",
+            shop.write(&format!("{name}-cert.pem"), &cert.pem())
+        ),
+        format!(
+            "--tls-key={}",
+            shop.write(&format!("{name}-key.pem"), &key.serialize_pem())
+        ),
     ]
 }
 
@@ -682,18 +1074,36 @@ fn only_those_of_the_cluster_work_together() {
     let worker = WorkerProcess::start(&job.shop, &[&ours[..], &[&token]].concat(), &[]);
     let run = |name: &str, more: &[&str]| {
         let workers = format!("--workers={}", worker.address);
-        job.run(name, &[&[workers.as_str(), "--tls-name=forebay", "--grace-seconds=2"], more].concat())
+        job.run(
+            name,
+            &[
+                &[workers.as_str(), "--tls-name=forebay", "--grace-seconds=2"],
+                more,
+            ]
+            .concat(),
+        )
     };
     let call = run("tls", &[&ours[..], &[&token]].concat()).expect(0);
     assert!(job.result("tls", &call) == expected);
     // Another authority, another token, none at all, no TLS.
     run("authority", &[&theirs[..], &[&token]].concat()).expect(75);
     let call = run("tokens", &[&ours[..], &[&other]].concat()).expect(75);
-    assert!(call.stderr.contains("FB0504") && !call.stderr.contains("lake"), "{}", call.stderr);
+    assert!(
+        call.stderr.contains("FB0504") && !call.stderr.contains("lake"),
+        "{}",
+        call.stderr
+    );
     run("none", &ours).expect(75);
-    job.run("plain", &[workers_option(&[&worker]).as_str(), "--grace-seconds=1"]).expect(75);
+    job.run(
+        "plain",
+        &[workers_option(&[&worker]).as_str(), "--grace-seconds=1"],
+    )
+    .expect(75);
     // What others could reach needs TLS.
-    let open = job.shop.forebay(&["worker", "--listen=0.0.0.0:0"]).expect(78);
+    let open = job
+        .shop
+        .forebay(&["worker", "--listen=0.0.0.0:0"])
+        .expect(78);
     assert!(open.stderr.contains("FB0504"), "{}", open.stderr);
 }
 
@@ -704,19 +1114,50 @@ fn a_job_in_a_bucket_by_two_workers() {
     let spec = ready_made("demand.yaml");
     let worker = |envs: &[(&str, &str)]| {
         let mut command = server.command(&shop, &["worker", "--listen=127.0.0.1:0", "--threads=1"]);
-        command.arg("--memory=128MiB").envs(envs.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .arg("--memory=128MiB")
+            .envs(envs.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         WorkerProcess::of(command)
     };
     let (calm, mut doomed) = (worker(&[]), worker(&[("FOREBAY_KILL_ON", "have read")]));
-    let args = ["run", &spec, "--param=history=s3://lake/demand", "--param=out=s3://lake/out", "--json"];
-    let options = ["--state=s3://lake/state", "--memory=256MiB", "--threads=2", "--lease-seconds=5"];
-    let mut command = server.command(&shop, &[&args[..], &options, &[&workers_option(&[&calm, &doomed])]].concat());
-    let call: ProgramOutput = command.env("FOREBAY_RANGE_BYTES", RANGE_BYTES).watched().into();
+    let args = [
+        "run",
+        &spec,
+        "--param=history=s3://lake/demand",
+        "--param=out=s3://lake/out",
+        "--json",
+    ];
+    let options = [
+        "--state=s3://lake/state",
+        "--memory=256MiB",
+        "--threads=2",
+        "--lease-seconds=5",
+    ];
+    let mut command = server.command(
+        &shop,
+        &[&args[..], &options, &[&workers_option(&[&calm, &doomed])]].concat(),
+    );
+    let call: ProgramOutput = command
+        .env("FOREBAY_RANGE_BYTES", RANGE_BYTES)
+        .watched()
+        .into();
     let call = call.expect(0);
     assert_eq!(doomed.end(), -9);
     let data = shop.at("buckets/lake/demand");
-    let params = [format!("--param=history={data}"), "--param=out=local".to_owned()];
-    let local = ["run", &spec, "--json", "--memory=256MiB", &params[0], &params[1]];
+    let params = [
+        format!("--param=history={data}"),
+        "--param=out=local".to_owned(),
+    ];
+    let local = [
+        "run",
+        &spec,
+        "--json",
+        "--memory=256MiB",
+        &params[0],
+        &params[1],
+    ];
     let local = shop.forebay(&local).expect(0);
     assert_eq!(local.summary()["artifact"], call.summary()["artifact"]);
     assert!(shop.visible("buckets/lake/out") == shop.visible("local"));

@@ -23,8 +23,13 @@ use serde_json::json;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let path = arguments.next().ok_or_else(|| Fault::new(codes::USAGE, "give a path"))?;
-    let rows: usize = arguments.next().and_then(|rows| rows.parse().ok()).unwrap_or(500_000);
+    let path = arguments
+        .next()
+        .ok_or_else(|| Fault::new(codes::USAGE, "give a path"))?;
+    let rows: usize = arguments
+        .next()
+        .and_then(|rows| rows.parse().ok())
+        .unwrap_or(500_000);
     let io = StorageClient::new()?;
     let source = BuiltInConnectors.source("parquet", &json!({"path": path}))?;
     let dataset = source.discover(&io, &[])?;
@@ -34,10 +39,17 @@ fn main() -> Result<()> {
     );
     for field in dataset.schema.fields() {
         let encodings: &[Option<Encoding>] = match field.data_type() {
-            of if of.is_integer() || matches!(of, DataType::Date32 | DataType::Timestamp(..)) => {
-                &[None, Some(Encoding::PLAIN), Some(Encoding::DELTA_BINARY_PACKED), Some(Encoding::BYTE_STREAM_SPLIT)]
-            }
-            of if of.is_floating() => &[None, Some(Encoding::PLAIN), Some(Encoding::BYTE_STREAM_SPLIT)],
+            of if of.is_integer() || matches!(of, DataType::Date32 | DataType::Timestamp(..)) => &[
+                None,
+                Some(Encoding::PLAIN),
+                Some(Encoding::DELTA_BINARY_PACKED),
+                Some(Encoding::BYTE_STREAM_SPLIT),
+            ],
+            of if of.is_floating() => &[
+                None,
+                Some(Encoding::PLAIN),
+                Some(Encoding::BYTE_STREAM_SPLIT),
+            ],
             _ => continue,
         };
         let request = ScanRequest {
@@ -60,12 +72,16 @@ fn main() -> Result<()> {
                 }
             }
         }
-        let Some(first) = batches.first() else { continue };
+        let Some(first) = batches.first() else {
+            continue;
+        };
         let whole = concat_batches(&Arc::new(Schema::clone(&first.schema())), &batches)?;
         for encoding in encodings {
             let (bytes, write, read) = measure(&whole, *encoding)
                 .map_err(|error| Fault::internal("an encoding does not work").cause(error))?;
-            let name = encoding.map_or("dictionary".to_owned(), |encoding| encoding.to_string().to_lowercase());
+            let name = encoding.map_or("dictionary".to_owned(), |encoding| {
+                encoding.to_string().to_lowercase()
+            });
             let count = whole.num_rows() as f64;
             println!(
                 "{:<24}{:<12}{name:<22}{:>10.2}{:>12.1}{:>12.1}",
@@ -81,12 +97,18 @@ fn main() -> Result<()> {
 }
 
 /// Bytes, and the best of three times for writing and reading.
-fn measure(batch: &RecordBatch, encoding: Option<Encoding>) -> std::result::Result<(usize, f64, f64), ParquetError> {
+fn measure(
+    batch: &RecordBatch,
+    encoding: Option<Encoding>,
+) -> std::result::Result<(usize, f64, f64), ParquetError> {
     let (mut size, mut write, mut read) = (0, f64::MAX, f64::MAX);
     for _ in 0..3 {
         let builder = WriterProperties::builder().set_compression(Compression::SNAPPY);
         let properties = match encoding {
-            Some(encoding) => builder.set_dictionary_enabled(false).set_encoding(encoding).build(),
+            Some(encoding) => builder
+                .set_dictionary_enabled(false)
+                .set_encoding(encoding)
+                .build(),
             None => builder.build(),
         };
         let start = Instant::now();
@@ -96,7 +118,10 @@ fn measure(batch: &RecordBatch, encoding: Option<Encoding>) -> std::result::Resu
         write = write.min(start.elapsed().as_secs_f64());
         size = bytes.len();
         let start = Instant::now();
-        for batch in ParquetRecordBatchReaderBuilder::try_new(bytes)?.with_batch_size(8192).build()? {
+        for batch in ParquetRecordBatchReaderBuilder::try_new(bytes)?
+            .with_batch_size(8192)
+            .build()?
+        {
             batch?;
         }
         read = read.min(start.elapsed().as_secs_f64());

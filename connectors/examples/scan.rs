@@ -12,7 +12,9 @@ use serde_json::json;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let path = arguments.next().ok_or_else(|| Fault::new(codes::USAGE, "give a path"))?;
+    let path = arguments
+        .next()
+        .ok_or_else(|| Fault::new(codes::USAGE, "give a path"))?;
     let io = StorageClient::new()?;
     let format = if path.contains("csv") {
         "csv"
@@ -24,9 +26,19 @@ fn main() -> Result<()> {
     let source = BuiltInConnectors.source(format, &json!({"path": path}))?;
     let start = Instant::now();
     let dataset = source.discover(&io, &[])?;
-    println!("{} spans, {} bytes, found in {:.1?}", dataset.spans.len(), dataset.bytes(), start.elapsed());
+    println!(
+        "{} spans, {} bytes, found in {:.1?}",
+        dataset.spans.len(),
+        dataset.bytes(),
+        start.elapsed()
+    );
     let wanted: Vec<String> = arguments.collect();
-    let all = dataset.schema.fields().iter().map(|field| field.name().clone()).collect();
+    let all = dataset
+        .schema
+        .fields()
+        .iter()
+        .map(|field| field.name().clone())
+        .collect();
     let request = ScanRequest {
         columns: if wanted.is_empty() { all } else { wanted },
         schema: dataset.schema.clone(),
@@ -46,7 +58,9 @@ fn main() -> Result<()> {
         }
         let seconds = start.elapsed().as_secs_f64();
         let (row_rate, value_rate) = (rows as f64 / seconds / 1e6, bytes as f64 / seconds / 1e6);
-        println!("{rows} rows in {seconds:.2} s: {row_rate:.2} M rows/s, {value_rate:.0} M values/s on one core");
+        println!(
+            "{rows} rows in {seconds:.2} s: {row_rate:.2} M rows/s, {value_rate:.0} M values/s on one core"
+        );
     }
     Ok(())
 }

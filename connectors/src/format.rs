@@ -64,9 +64,16 @@ pub(crate) const fn format<T: ConnectorConfig>(name: &'static str) -> ConnectorF
 }
 
 /// The configuration of one of `formats` with all defaults filled in.
-pub(crate) fn canonical(what: &str, formats: &[ConnectorFormat], name: &str, config: Value) -> Result<Value> {
-    let known =
-        formats.iter().find(|format| format.name == name).ok_or_else(|| unknown_format_fault(what, name, formats))?;
+pub(crate) fn canonical(
+    what: &str,
+    formats: &[ConnectorFormat],
+    name: &str,
+    config: Value,
+) -> Result<Value> {
+    let known = formats
+        .iter()
+        .find(|format| format.name == name)
+        .ok_or_else(|| unknown_format_fault(what, name, formats))?;
     (known.canonical)(config).map_err(|error| error.into_fault(name))
 }
 
@@ -77,15 +84,25 @@ pub(crate) fn parse_config<T: ConnectorConfig>(name: &str, config: &Value) -> Re
 
 /// The fault for a format that is not among `formats`.
 pub(crate) fn unknown_format_fault(what: &str, name: &str, formats: &[ConnectorFormat]) -> Fault {
-    let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no {what} format `{name}`"));
-    fault.suggest(name, formats.iter().map(|format| format.name), &format!("the {what} formats are"))
+    let fault = Fault::new(
+        codes::UNKNOWN_NAME,
+        format!("there is no {what} format `{name}`"),
+    );
+    fault.suggest(
+        name,
+        formats.iter().map(|format| format.name),
+        &format!("the {what} formats are"),
+    )
 }
 
 /// Checks that exactly one of `path` and `paths` is there, and that none is empty.
 pub(crate) fn check_paths(path: Option<&str>, paths: &[String]) -> ConfigResult<()> {
     match (path, paths) {
         (None, []) => Err(ConfigError::whole("`path` is missing")),
-        (Some(_), [_, ..]) => Err(ConfigError::at("paths", "either `path` or `paths`, not both")),
+        (Some(_), [_, ..]) => Err(ConfigError::at(
+            "paths",
+            "either `path` or `paths`, not both",
+        )),
         (Some(""), _) => Err(ConfigError::at("path", "the path is empty")),
         (_, paths) => match paths.iter().position(String::is_empty) {
             Some(i) => Err(ConfigError::at(format!("paths[{i}]"), "the path is empty")),

@@ -25,9 +25,17 @@ impl FromPanic for ParquetError {
 
 /// Decodes with care: on some corrupt bytes the libraries below panic instead of returning an
 /// error, and a corrupt file must not look like a bug.
-pub(crate) fn catch_decode_panic<T, E: FromPanic>(decode: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+pub(crate) fn catch_decode_panic<T, E: FromPanic>(
+    decode: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(E::from_panic(format!("decoding failed: {}", text.unwrap_or("no reason known"))))
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(E::from_panic(format!(
+            "decoding failed: {}",
+            text.unwrap_or("no reason known")
+        )))
     })
 }

@@ -26,31 +26,38 @@ use serde_json::Value;
 pub use crate::arrow::{ArrowCompression, ArrowSink, ArrowSource};
 pub use crate::csv::{CsvSink, CsvSource};
 pub use crate::delta::{
-    AddedTableColumns, DeltaMode, DeltaSink, DeltaSource, has_deleted_rows, has_delta_log, table_references,
+    AddedTableColumns, DeltaMode, DeltaSink, DeltaSource, has_deleted_rows, has_delta_log,
+    table_references,
 };
 pub use crate::parquet::{ParquetCompression, ParquetSink, ParquetSource};
 #[cfg(feature = "cuda")]
 pub use feed::{
-    CHECKSUM_KERNEL, ConsumerStream, CopyBenchmark, CopyRates, CudaDevice, DeliveryCheck, DeliveryReport, DeviceBatch,
-    DeviceFeed, DeviceStats, LentPinnedMemory, PinnedMemory, add_python_prefix, checksum, with_saved_context,
+    CHECKSUM_KERNEL, ConsumerStream, CopyBenchmark, CopyRates, CudaDevice, DeliveryCheck,
+    DeliveryReport, DeviceBatch, DeviceFeed, DeviceStats, LentPinnedMemory, PinnedMemory,
+    add_python_prefix, checksum, with_saved_context,
 };
 pub use feed::{
-    CUDA_TEST_STATUS, ComputeDevice, CudaLibrary, CudaReport, DeliveredBatch, DeviceRing, DeviceStage, HostDevice,
-    cuda_report, describe_cuda, run_stage,
+    CUDA_TEST_STATUS, ComputeDevice, CudaLibrary, CudaReport, DeliveredBatch, DeviceRing,
+    DeviceStage, HostDevice, cuda_report, describe_cuda, run_stage,
 };
-pub use files::{AddedColumnPolicy, ColumnType, ColumnTypes, MissingColumnPolicy, PartitionPolicy, SchemaPolicy};
+pub use files::{
+    AddedColumnPolicy, ColumnType, ColumnTypes, MissingColumnPolicy, PartitionPolicy, SchemaPolicy,
+};
 pub use format::ConnectorFormat;
 pub use json::JsonSource;
 pub use named::{SinkFormat, SourceFormat, TrainerFormat};
 pub use train::{
-    Accelerator, BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss, ColumnFallback,
-    ColumnMajorProduct, DeviceMatrix, DeviceTrial, EmbeddingTable, ErrorSums, ForecastStrategy, GroupFallbackKind,
-    GroupModelCard, LearningRateDecay, LossFunction, MODEL_FILE, MatrixProduct, MlflowTracking, ModelCard, ModelKind,
-    ModelOrigin, ModelShape, OnNonFinite, Precision, Predictor, StepModels, TrainConfig, TrainingDevice, TrainingStart,
+    Accelerator, BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss,
+    ColumnFallback, ColumnMajorProduct, DeviceMatrix, DeviceTrial, EmbeddingTable, ErrorSums,
+    ForecastStrategy, GroupFallbackKind, GroupModelCard, LearningRateDecay, LossFunction,
+    MODEL_FILE, MatrixProduct, MlflowTracking, ModelCard, ModelKind, ModelOrigin, ModelShape,
+    OnNonFinite, Precision, Predictor, StepModels, TrainConfig, TrainingDevice, TrainingStart,
     TrialComparison, check_accelerator,
 };
 
-use format::{SinkConfig, SourceConfig, canonical, format as entry, parse_config, unknown_format_fault};
+use format::{
+    SinkConfig, SourceConfig, canonical, format as entry, parse_config, unknown_format_fault,
+};
 
 /// The formats that can be read.
 pub fn source_formats() -> &'static [ConnectorFormat] {

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::{
-    ArrowSink, ArrowSource, BoostingConfig, CsvSink, CsvSource, DeltaSource, JsonSource, ParquetSink, ParquetSource,
-    TrainConfig,
+    ArrowSink, ArrowSource, BoostingConfig, CsvSink, CsvSource, DeltaSource, JsonSource,
+    ParquetSink, ParquetSource, TrainConfig,
 };
 
 /// A configuration that a source can have.

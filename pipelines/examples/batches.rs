@@ -18,14 +18,23 @@ use forebay::prelude::*;
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [spec, state, split, epochs, out, params @ ..] = args.as_slice() else {
-        return Err(Fault::new(codes::USAGE, "give SPEC STATE SPLIT EPOCHS OUT [NAME=VALUE]..."));
+        return Err(Fault::new(
+            codes::USAGE,
+            "give SPEC STATE SPLIT EPOCHS OUT [NAME=VALUE]...",
+        ));
     };
     let params = params.iter().filter_map(|param| param.split_once('='));
-    let options = SessionOptions::default().threads(2).memory_bytes(2 << 30).state(state);
+    let options = SessionOptions::default()
+        .threads(2)
+        .memory_bytes(2 << 30)
+        .state(state);
     let forebay = Forebay::new().with_options(options);
     let pipeline = forebay.read_spec(spec, params)?;
     let session = forebay.session()?;
-    let feed = FeedConfig { split: Some(split.clone()), ..FeedConfig::from_pipeline(&pipeline)? };
+    let feed = FeedConfig {
+        split: Some(split.clone()),
+        ..FeedConfig::from_pipeline(&pipeline)?
+    };
     let mut config = session.feed(&pipeline, None, &feed)?.config(0)?;
     config.last = RemainderPolicy::Short;
     config.epochs = epochs.parse().unwrap_or(1);
@@ -37,13 +46,28 @@ fn main() -> Result<()> {
     let mut rows = 0;
     for batch in Feed::start(config)? {
         let batch = batch?;
-        let (dense, labels) = (batch.numbers::<f32>(PartRole::Dense), batch.numbers::<f32>(PartRole::Label));
+        let (dense, labels) = (
+            batch.numbers::<f32>(PartRole::Dense),
+            batch.numbers::<f32>(PartRole::Label),
+        );
         let ids = batch.numbers::<i32>(PartRole::Categorical);
-        let (wide, many) = (dense.len() / batch.shape_rows(), ids.len() / batch.shape_rows());
+        let (wide, many) = (
+            dense.len() / batch.shape_rows(),
+            ids.len() / batch.shape_rows(),
+        );
         for row in 0..batch.rows() {
-            let ids = ids[row * many..(row + 1) * many].iter().map(|id| *id as f32);
-            let values = dense[row * wide..(row + 1) * wide].iter().copied().chain(ids).chain([labels[row]]);
-            values.map(f32::to_le_bytes).try_for_each(|bytes| file.write_all(&bytes)).map_err(failed)?;
+            let ids = ids[row * many..(row + 1) * many]
+                .iter()
+                .map(|id| *id as f32);
+            let values = dense[row * wide..(row + 1) * wide]
+                .iter()
+                .copied()
+                .chain(ids)
+                .chain([labels[row]]);
+            values
+                .map(f32::to_le_bytes)
+                .try_for_each(|bytes| file.write_all(&bytes))
+                .map_err(failed)?;
         }
         rows += batch.rows();
     }

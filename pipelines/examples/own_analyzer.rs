@@ -14,7 +14,9 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Float64Array, UInt64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float64Type};
-use forebay::model::{Analyzer, AnalyzerInput, Finding, ScratchSpace, StateDecoder, StateEncoder, codes};
+use forebay::model::{
+    Analyzer, AnalyzerInput, Finding, ScratchSpace, StateDecoder, StateEncoder, codes,
+};
 use forebay::plan::{AnalyzerRequest, BindScope, LoweredMap, MapOp, PlanOp};
 use forebay::prelude::*;
 use forebay_generate::{DemandOptions, HistoryExtent, demand};
@@ -55,10 +57,18 @@ impl Analyzer for GeometricMean {
     }
 
     fn update(&self, state: &mut LogarithmSum, input: &AnalyzerInput<'_>) -> Result<()> {
-        for value in doubles(&input.columns[0])?.iter().flatten().filter(|value| !value.is_nan()) {
+        for value in doubles(&input.columns[0])?
+            .iter()
+            .flatten()
+            .filter(|value| !value.is_nan())
+        {
             if value <= 0.0 || value.is_infinite() {
-                let fault = Fault::new(codes::BAD_ROW, format!("{value} has no place in a geometric mean"));
-                return Err(fault.hint("keep values that are above 0 and finite: `filter` before this step"));
+                let fault = Fault::new(
+                    codes::BAD_ROW,
+                    format!("{value} has no place in a geometric mean"),
+                );
+                return Err(fault
+                    .hint("keep values that are above 0 and finite: `filter` before this step"));
             }
             state.count += 1;
             state.sum += (value.ln() / UNIT) as i128;
@@ -83,13 +93,19 @@ impl Analyzer for GeometricMean {
         let count = input.varint()?;
         let mut sum = [0; 16];
         input.raw(&mut sum)?;
-        Ok(LogarithmSum { count, sum: i128::from_le_bytes(sum) })
+        Ok(LogarithmSum {
+            count,
+            sum: i128::from_le_bytes(sum),
+        })
     }
 
     fn finish(&self, state: LogarithmSum) -> Result<Finding> {
         let mean = (state.count > 0).then(|| (state.sum as f64 * UNIT / state.count as f64).exp());
         Finding::of([
-            ("count", Arc::new(UInt64Array::from(vec![state.count])) as ArrayRef),
+            (
+                "count",
+                Arc::new(UInt64Array::from(vec![state.count])) as ArrayRef,
+            ),
             ("mean", Arc::new(Float64Array::from(vec![mean]))),
         ])
     }
@@ -120,16 +136,21 @@ impl ConfiguredTransform for TypicalScale {
 
 impl Transform for TypicalScale {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
-            let output = Field::new(field.name(), DataType::Float64, field.is_nullable());
-            let ask = AnalyzerRequest::new(GeometricMean, [field.name()]);
-            PlanOp::Map(MapOp::fitted([field.name()], [output], [ask], |findings| {
-                let mean = findings[0].number("mean")?.unwrap_or(1.0);
-                Ok(LoweredMap::unary(move |column| {
-                    Ok(Arc::new(doubles(column)?.unary::<_, Float64Type>(|value| value / mean)))
+        let each = scope
+            .numeric_columns(&self.columns)?
+            .into_iter()
+            .map(|field| {
+                let output = Field::new(field.name(), DataType::Float64, field.is_nullable());
+                let ask = AnalyzerRequest::new(GeometricMean, [field.name()]);
+                PlanOp::Map(MapOp::fitted([field.name()], [output], [ask], |findings| {
+                    let mean = findings[0].number("mean")?.unwrap_or(1.0);
+                    Ok(LoweredMap::unary(move |column| {
+                        Ok(Arc::new(
+                            doubles(column)?.unary::<_, Float64Type>(|value| value / mean),
+                        ))
+                    }))
                 }))
-            }))
-        });
+            });
         Ok(each.collect())
     }
 }
@@ -162,7 +183,12 @@ sinks:
 ",
         dir = dir.display()
     );
-    forebay::spec::parse(&text, "typical.yaml", &BTreeMap::new(), &forebay().spec_catalog())
+    forebay::spec::parse(
+        &text,
+        "typical.yaml",
+        &BTreeMap::new(),
+        &forebay().spec_catalog(),
+    )
 }
 
 /// The same pipeline from the builder.
@@ -170,7 +196,10 @@ pub fn from_builder(dir: &Path) -> Result<Pipeline> {
     let at = |name: &str| dir.join(name).display().to_string();
     let pipeline = PipelineBuilder::new("typical");
     let demand = pipeline.source("demand", ParquetSource::at(at("data")));
-    let features = pipeline.step("features", &demand).apply(filter("price > 0")).apply(typical(["price"]));
+    let features = pipeline
+        .step("features", &demand)
+        .apply(filter("price > 0"))
+        .apply(typical(["price"]));
     pipeline.sink("table", &features, ParquetSink::at(at("out")));
     pipeline.build()
 }
@@ -181,12 +210,17 @@ pub fn run(dir: &Path) -> Result<(RunReport, RunReport, Artifact)> {
     options.series = 50;
     demand(&options, &mut |_| {})?;
     let state = dir.join("state").display().to_string();
-    let options = SessionOptions::default().threads(2).memory_bytes(256 << 20).state(state);
+    let options = SessionOptions::default()
+        .threads(2)
+        .memory_bytes(256 << 20)
+        .state(state);
     let session = forebay().with_options(options).session()?;
     let first = session.run(&from_yaml(dir)?)?;
     // The same pipeline has the same ids: the second run finds everything done.
     let second = session.run(&from_builder(dir)?)?;
-    let place = session.io().resolve(first.artifact_path.as_deref().unwrap_or_default())?;
+    let place = session
+        .io()
+        .resolve(first.artifact_path.as_deref().unwrap_or_default())?;
     let artifact = Artifact::load(session.io(), &place)?;
     Ok((first, second, artifact))
 }
@@ -196,10 +230,20 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let (first, second, artifact) = run(&dir)?;
     for learned in &artifact.findings {
         let mean = learned.finding.number("mean")?.unwrap_or(f64::NAN);
-        println!("{} of {}: {mean}", learned.analyzer, learned.columns.join(", "));
+        println!(
+            "{} of {}: {mean}",
+            learned.analyzer,
+            learned.columns.join(", ")
+        );
     }
-    println!("{} rows in {}", first.outputs[0].rows, first.outputs[0].data);
-    println!("again from the builder, nothing new: {}", second.nothing_new);
+    println!(
+        "{} rows in {}",
+        first.outputs[0].rows, first.outputs[0].data
+    );
+    println!(
+        "again from the builder, nothing new: {}",
+        second.nothing_new
+    );
     std::fs::remove_dir_all(dir)?;
     Ok(())
 }

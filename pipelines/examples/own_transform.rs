@@ -45,16 +45,23 @@ impl ConfiguredTransform for Ratio {
 
 impl Transform for Ratio {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let columns = scope.numeric_columns(&[&self.numerator, &self.denominator].into_iter().collect())?;
+        let columns =
+            scope.numeric_columns(&[&self.numerator, &self.denominator].into_iter().collect())?;
         let reads: Vec<&String> = columns.iter().map(|field| field.name()).collect();
         let output = Field::new(&self.name, DataType::Float64, true);
-        Ok(vec![PlanOp::Map(MapOp::new(reads, [output], |inputs, _| Ok(vec![divided(&inputs[0], &inputs[1])?])))])
+        Ok(vec![PlanOp::Map(MapOp::new(
+            reads,
+            [output],
+            |inputs, _| Ok(vec![divided(&inputs[0], &inputs[1])?]),
+        ))])
     }
 }
 
 fn divided(numerator: &ArrayRef, denominator: &ArrayRef) -> Result<ArrayRef> {
     let doubles = |column: &ArrayRef| -> Result<Float64Array> {
-        Ok(cast(column, &DataType::Float64)?.as_primitive::<Float64Type>().clone())
+        Ok(cast(column, &DataType::Float64)?
+            .as_primitive::<Float64Type>()
+            .clone())
     };
     let (numerator, denominator) = (doubles(numerator)?, doubles(denominator)?);
     let divide = |a: f64, b: f64| match b == 0.0 {
@@ -62,7 +69,9 @@ fn divided(numerator: &ArrayRef, denominator: &ArrayRef) -> Result<ArrayRef> {
         false => Ok(a / b),
     };
     let divided: Float64Array = try_binary(&numerator, &denominator, divide).map_err(|error| {
-        Fault::new(codes::BAD_ROW, "a denominator is 0").cause(error).hint("`filter` such rows before this step")
+        Fault::new(codes::BAD_ROW, "a denominator is 0")
+            .cause(error)
+            .hint("`filter` such rows before this step")
     })?;
     Ok(Arc::new(divided))
 }
@@ -73,7 +82,10 @@ pub fn run(dir: &Path) -> Result<Vec<RecordBatch>> {
     options.series = 20;
     demand(&options, &mut |_| {})?;
     let pipeline = PipelineBuilder::new("ratios");
-    let demand = pipeline.source("demand", ParquetSource::at(dir.join("data").display().to_string()));
+    let demand = pipeline.source(
+        "demand",
+        ParquetSource::at(dir.join("data").display().to_string()),
+    );
     let ratios = pipeline
         .step("ratios", &demand)
         .apply(filter("price > 0"))
@@ -81,12 +93,16 @@ pub fn run(dir: &Path) -> Result<Vec<RecordBatch>> {
         .apply(select(["qty", "price", "qty_by_price"]));
     let state = dir.join("state").display().to_string();
     let options = SessionOptions::default().state(state);
-    Forebay::new().with_options(options).with_transform::<Ratio>().collect(&pipeline.build()?, &ratios)
+    Forebay::new()
+        .with_options(options)
+        .with_transform::<Ratio>()
+        .collect(&pipeline.build()?, &ratios)
 }
 
 fn main() -> Result<()> {
     let dir = std::env::temp_dir().join(format!("forebay-own-transform-{}", std::process::id()));
     let rows: usize = run(&dir)?.iter().map(RecordBatch::num_rows).sum();
     println!("{rows} rows with a ratio");
-    std::fs::remove_dir_all(&dir).map_err(|error| Fault::disk("the example's directory cannot be removed", error))
+    std::fs::remove_dir_all(&dir)
+        .map_err(|error| Fault::disk("the example's directory cannot be removed", error))
 }

@@ -14,15 +14,27 @@ use forebay_generate::{DemandOptions, HistoryExtent, demand};
 pub fn pipeline(dir: &Path) -> Result<Pipeline> {
     let at = |name: &str| dir.join(name).display().to_string();
     let pipeline = PipelineBuilder::new("demand");
-    let demand = pipeline.source("demand", ParquetSource::at(at("data"))).time("date").keys(["store_id", "item_id"]);
+    let demand = pipeline
+        .source("demand", ParquetSource::at(at("data")))
+        .time("date")
+        .keys(["store_id", "item_id"]);
     let features = pipeline
         .step("features", &demand)
         .fit_on("train")
         .apply(filter("qty IS NOT NULL"))
         .apply(lag(["qty"]).by(["7d", "14d"]))
-        .apply(rolling(["qty"]).compute([SeriesStatistic::Mean, SeriesStatistic::Std]).over(["7d"]).gap("1d"))
+        .apply(
+            rolling(["qty"])
+                .compute([SeriesStatistic::Mean, SeriesStatistic::Std])
+                .over(["7d"])
+                .gap("1d"),
+        )
         .apply(standardize(["price"]))
-        .apply(vocabulary(["item_id", "store_id"]).min_count(5).oov_buckets(1));
+        .apply(
+            vocabulary(["item_id", "store_id"])
+                .min_count(5)
+                .oov_buckets(1),
+        );
     let weekly = pipeline.step("weekly", &demand).apply(
         aggregate()
             .by(["store_id"])
@@ -30,7 +42,11 @@ pub fn pipeline(dir: &Path) -> Result<Pipeline> {
             .time("date")
             .compute([("qty", agg::sum("qty")), ("days", agg::count("*"))]),
     );
-    pipeline.split(DataSplit::by_time("date", ["train", "validation"], ["2011-02-25"]));
+    pipeline.split(DataSplit::by_time(
+        "date",
+        ["train", "validation"],
+        ["2011-02-25"],
+    ));
     pipeline.sink("table", &features, ParquetSink::at(at("out/features")));
     pipeline.sink("weekly", &weekly, CsvSink::at(at("out/weekly")));
     pipeline.build()
@@ -50,7 +66,12 @@ pub fn run(dir: &Path) -> Result<RunReport> {
     }
     let preview = forebay.preview(&pipeline, &PreviewOptions::default().rows(3))?;
     for batch in &preview.batches {
-        println!("{} rows of {}, {} columns", batch.num_rows(), preview.step, batch.num_columns());
+        println!(
+            "{} rows of {}, {} columns",
+            batch.num_rows(),
+            preview.step,
+            batch.num_columns()
+        );
     }
     // Batch by batch: the rows of a step need not fit into memory.
     let mut rows = 0;
@@ -67,5 +88,6 @@ fn main() -> Result<()> {
     for output in &report.outputs {
         println!("{}: {} rows in {}", output.sink, output.rows, output.data);
     }
-    std::fs::remove_dir_all(&dir).map_err(|error| Fault::disk("the example's directory cannot be removed", error))
+    std::fs::remove_dir_all(&dir)
+        .map_err(|error| Fault::disk("the example's directory cannot be removed", error))
 }

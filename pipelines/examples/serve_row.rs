@@ -17,7 +17,10 @@ pub fn run(dir: &Path) -> Result<Option<Map<String, Value>>> {
     options.series = 50;
     demand(&options, &mut |_| {})?;
     let pipeline = PipelineBuilder::new("prices");
-    let demand = pipeline.source("demand", ParquetSource::at(dir.join("data").display().to_string()));
+    let demand = pipeline.source(
+        "demand",
+        ParquetSource::at(dir.join("data").display().to_string()),
+    );
     pipeline
         .step("features", &demand)
         .apply(select(["price", "category"]))
@@ -37,5 +40,6 @@ pub fn run(dir: &Path) -> Result<Option<Map<String, Value>>> {
 fn main() -> Result<()> {
     let dir = std::env::temp_dir().join(format!("forebay-serve-row-{}", std::process::id()));
     println!("{}", Value::from(run(&dir)?.unwrap_or_default()));
-    std::fs::remove_dir_all(&dir).map_err(|error| Fault::disk("the example's directory cannot be removed", error))
+    std::fs::remove_dir_all(&dir)
+        .map_err(|error| Fault::disk("the example's directory cannot be removed", error))
 }

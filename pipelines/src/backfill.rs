@@ -103,35 +103,59 @@ impl Backfill {
     /// The days between two dates or times, such as `2016-05-22`.
     pub fn between(from: &str, to: &str) -> Result<Backfill> {
         let time = |text: &str| {
-            let wrong = |error| usage(format!("`{text}` is neither a date nor a time")).cause(error);
+            let wrong =
+                |error| usage(format!("`{text}` is neither a date nor a time")).cause(error);
             text.parse::<DateTime>().map_err(wrong)
         };
-        Ok(Backfill { from: time(from)?, to: time(to)?, every: 1.days(), beside: None })
+        Ok(Backfill {
+            from: time(from)?,
+            to: time(to)?,
+            every: 1.days(),
+            beside: None,
+        })
     }
 
     /// The same with intervals of another length: hours, days, weeks or months, such as `12h`, `1d`, `1w` or `1mo`.
     pub fn every(self, length: &str) -> Result<Backfill> {
-        Ok(Backfill { every: parse_interval_length(length).map_err(usage)?, ..self })
+        Ok(Backfill {
+            every: parse_interval_length(length).map_err(usage)?,
+            ..self
+        })
     }
 
     /// The same with at most so many intervals at work at a time.
     pub fn beside(self, intervals: usize) -> Backfill {
-        Backfill { beside: Some(intervals), ..self }
+        Backfill {
+            beside: Some(intervals),
+            ..self
+        }
     }
 
     /// What is to be done. An interval that is there is left alone, unless it lies within the lookback before the first
     /// that is not (or before the end, where all are).
     pub fn plan(&self, session: &Session, pipeline: &Pipeline) -> Result<BackfillPlan> {
         if self.beside == Some(0) {
-            return Err(usage("at least one interval must be at work at a time (`beside`)"));
+            return Err(usage(
+                "at least one interval must be at work at a time (`beside`)",
+            ));
         }
         let intervals = self.intervals()?;
-        let shown =
-            intervals.iter().map(|interval| session.has_interval(pipeline, interval)).collect::<Result<Vec<_>>>()?;
-        let new = shown.iter().position(|shown| !shown).unwrap_or(intervals.len());
-        let before = intervals.get(new).map(|new| &new.from).or(intervals.last().map(|last| &last.to));
-        let again =
-            before.map(|before| session.intervals_in_lookback(pipeline, before)).transpose()?.unwrap_or_default();
+        let shown = intervals
+            .iter()
+            .map(|interval| session.has_interval(pipeline, interval))
+            .collect::<Result<Vec<_>>>()?;
+        let new = shown
+            .iter()
+            .position(|shown| !shown)
+            .unwrap_or(intervals.len());
+        let before = intervals
+            .get(new)
+            .map(|new| &new.from)
+            .or(intervals.last().map(|last| &last.to));
+        let again = before
+            .map(|before| session.intervals_in_lookback(pipeline, before))
+            .transpose()?
+            .unwrap_or_default();
         let action = |(number, (interval, shown)): (usize, (Interval, bool))| {
             let action = match shown && !again.contains(&interval) {
                 false => IntervalAction::Run,
@@ -140,8 +164,16 @@ impl Backfill {
             };
             (interval, action)
         };
-        let intervals = intervals.into_iter().zip(shown).enumerate().map(action).collect();
-        Ok(BackfillPlan { intervals, beside: self.beside.unwrap_or(usize::MAX) })
+        let intervals = intervals
+            .into_iter()
+            .zip(shown)
+            .enumerate()
+            .map(action)
+            .collect();
+        Ok(BackfillPlan {
+            intervals,
+            beside: self.beside.unwrap_or(usize::MAX),
+        })
     }
 
     fn intervals(&self) -> Result<Vec<Interval>> {
@@ -150,18 +182,31 @@ impl Backfill {
         let mut from = self.from;
         // Each is counted from the first: months are of different lengths.
         for number in 1.. {
-            let to = self.every.checked_mul(number).and_then(|ahead| self.from.checked_add(ahead)).map_err(far)?;
+            let to = self
+                .every
+                .checked_mul(number)
+                .and_then(|ahead| self.from.checked_add(ahead))
+                .map_err(far)?;
             if to > self.to {
                 break;
             }
             if intervals.len() == INTERVALS_MAX {
-                return Err(usage(format!("a backfill has at most {INTERVALS_MAX} intervals")));
+                return Err(usage(format!(
+                    "a backfill has at most {INTERVALS_MAX} intervals"
+                )));
             }
-            intervals.push(Interval { from: text(from), to: text(to) });
+            intervals.push(Interval {
+                from: text(from),
+                to: text(to),
+            });
             from = to;
         }
         match intervals.is_empty() {
-            true => Err(usage(format!("no interval lies between {} and {}", text(self.from), text(self.to)))),
+            true => Err(usage(format!(
+                "no interval lies between {} and {}",
+                text(self.from),
+                text(self.to)
+            ))),
             false => Ok(intervals),
         }
     }
@@ -170,7 +215,10 @@ impl Backfill {
 impl BackfillPlan {
     /// How many intervals are run.
     pub fn runs(&self) -> usize {
-        self.intervals.iter().filter(|(_, action)| *action != IntervalAction::Skip).count()
+        self.intervals
+            .iter()
+            .filter(|(_, action)| *action != IntervalAction::Skip)
+            .count()
     }
 
     /// Runs the intervals; `each` gets what became of every one, in order of time. All together have the deadline of the
@@ -182,19 +230,40 @@ impl BackfillPlan {
         each: &mut dyn FnMut(IntervalOutcome) -> Result<()>,
     ) -> Result<()> {
         let session = session.clone().with_deadline_of(pipeline)?;
-        let runs = self.intervals.iter().filter(|(_, action)| *action != IntervalAction::Skip);
+        let runs = self
+            .intervals
+            .iter()
+            .filter(|(_, action)| *action != IntervalAction::Skip);
         let wanted: Vec<Interval> = runs.map(|(interval, _)| interval.clone()).collect();
-        let skipped = |interval| IntervalOutcome { interval, skipped: true, rows: 0, report: None };
+        let skipped = |interval| IntervalOutcome {
+            interval,
+            skipped: true,
+            rows: 0,
+            report: None,
+        };
         let mut all = self.intervals.into_iter().peekable();
         let filled = session.backfill(pipeline, &wanted, self.beside, &mut |_, report| {
             // Those between that are there already come first.
-            while let Some((interval, _)) = all.next_if(|(_, action)| *action == IntervalAction::Skip) {
+            while let Some((interval, _)) =
+                all.next_if(|(_, action)| *action == IntervalAction::Skip)
+            {
                 each(skipped(interval))?;
             }
-            let Some((interval, action)) = all.next() else { return Ok(()) };
+            let Some((interval, action)) = all.next() else {
+                return Ok(());
+            };
             let is_there = action == IntervalAction::Finish && report.nothing_new;
-            let rows = if is_there { 0 } else { report.outputs.iter().map(|output| output.rows).sum() };
-            each(IntervalOutcome { interval, skipped: is_there, rows, report: Some(report) })
+            let rows = if is_there {
+                0
+            } else {
+                report.outputs.iter().map(|output| output.rows).sum()
+            };
+            each(IntervalOutcome {
+                interval,
+                skipped: is_there,
+                rows,
+                report: Some(report),
+            })
         });
         while let Some((interval, _)) = all.next_if(|(_, action)| *action == IntervalAction::Skip) {
             each(skipped(interval))?;
@@ -209,14 +278,20 @@ fn usage(message: impl Into<String>) -> Fault {
 
 /// A date where it says it all.
 fn text(time: DateTime) -> String {
-    if time == time.date().to_datetime(Time::midnight()) { time.date().to_string() } else { time.to_string() }
+    if time == time.date().to_datetime(Time::midnight()) {
+        time.date().to_string()
+    } else {
+        time.to_string()
+    }
 }
 
 /// Reads `12h`, `1d`, `1w` or `1mo`.
 pub(crate) fn parse_interval_length(text: &str) -> Result<Span, String> {
     let wrong = || format!("`{text}` is no length of an interval; write 1d, 12h, 1w or 1mo");
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    let number: i64 = text[..text.len() - unit.len()].parse().map_err(|_| wrong())?;
+    let number: i64 = text[..text.len() - unit.len()]
+        .parse()
+        .map_err(|_| wrong())?;
     let unit = match unit {
         "h" => Unit::Hour,
         "d" => Unit::Day,
@@ -230,5 +305,7 @@ pub(crate) fn parse_interval_length(text: &str) -> Result<Span, String> {
         Unit::Week => 0.weeks().try_weeks(number),
         _ => 0.months().try_months(number),
     };
-    span.ok().filter(|span| span.is_positive()).ok_or_else(wrong)
+    span.ok()
+        .filter(|span| span.is_positive())
+        .ok_or_else(wrong)
 }

@@ -22,12 +22,16 @@ impl StepCycle<'_> {
 }
 
 /// Each circle of steps once. `uses` are pairs of a step and one that it reads.
-pub(crate) fn step_cycles<'a>(steps: &[&'a str], uses: &[(&'a str, &'a str)]) -> Vec<StepCycle<'a>> {
+pub(crate) fn step_cycles<'a>(
+    steps: &[&'a str],
+    uses: &[(&'a str, &'a str)],
+) -> Vec<StepCycle<'a>> {
     // Whether a step is done with.
     let mut state: BTreeMap<&str, bool> = BTreeMap::new();
     let mut found = Vec::new();
     // Depth first without recursion: each step with its uses that are still to be followed.
-    let follow = |name: &str| -> Vec<usize> { (0..uses.len()).filter(|at| uses[*at].0 == name).collect() };
+    let follow =
+        |name: &str| -> Vec<usize> { (0..uses.len()).filter(|at| uses[*at].0 == name).collect() };
     for step in steps {
         if state.contains_key(step) {
             continue;
@@ -44,9 +48,19 @@ pub(crate) fn step_cycles<'a>(steps: &[&'a str], uses: &[(&'a str, &'a str)]) ->
             match state.get(next) {
                 Some(true) => {}
                 Some(false) => {
-                    let from = open.iter().position(|(known, _)| *known == next).unwrap_or_default();
-                    let steps = open[from..].iter().map(|(name, _)| *name).chain([next]).collect();
-                    found.push(StepCycle { steps, closed_by: at });
+                    let from = open
+                        .iter()
+                        .position(|(known, _)| *known == next)
+                        .unwrap_or_default();
+                    let steps = open[from..]
+                        .iter()
+                        .map(|(name, _)| *name)
+                        .chain([next])
+                        .collect();
+                    found.push(StepCycle {
+                        steps,
+                        closed_by: at,
+                    });
                 }
                 None => {
                     state.insert(next, false);

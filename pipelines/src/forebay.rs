@@ -9,8 +9,8 @@ use forebay_connectors::BuiltInConnectors;
 use forebay_model::{Fault, Pipeline, Result};
 use forebay_plan::{ConfiguredTransform, ExplainProgram, SqlCompiler, TransformRegistry};
 use forebay_run::{
-    Artifact, PredictTransform, Preview, PreviewOptions, RowStream, RunReport, ServingModel, Session, SessionOptions,
-    StepRows, Task,
+    Artifact, PredictTransform, Preview, PreviewOptions, RowStream, RunReport, ServingModel,
+    Session, SessionOptions, StepRows, Task,
 };
 use forebay_storage::{EventListener, IgnoreEvents};
 
@@ -100,9 +100,16 @@ impl Forebay {
         params: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>,
     ) -> Result<Pipeline> {
         let path = path.as_ref();
-        let params: BTreeMap<String, String> =
-            params.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        spec::parse(&spec::read_text(path)?, &path.display().to_string(), &params, &self.spec_catalog())
+        let params: BTreeMap<String, String> = params
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
+        spec::parse(
+            &spec::read_text(path)?,
+            &path.display().to_string(),
+            &params,
+            &self.spec_catalog(),
+        )
     }
 
     /// A session, for several calls that share a deadline, workers or an interrupt. Its runs tell MLflow of trainings
@@ -111,7 +118,13 @@ impl Forebay {
         let mut registry = self.registry.clone();
         registry.register::<PredictTransform>();
         let (options, listener) = (self.options.clone(), self.listener.clone());
-        let session = Session::new(registry, Arc::new(self.connectors), exact_sql(), options, listener)?;
+        let session = Session::new(
+            registry,
+            Arc::new(self.connectors),
+            exact_sql(),
+            options,
+            listener,
+        )?;
         Ok(session.with_training_tracker(Arc::new(MlflowTracker::new())))
     }
 
@@ -134,12 +147,18 @@ impl Forebay {
     }
 
     /// Runs a pipeline for consecutive intervals; gives what became of each, in order of time.
-    pub fn backfill(&self, pipeline: &Pipeline, backfill: &Backfill) -> Result<Vec<IntervalOutcome>> {
+    pub fn backfill(
+        &self,
+        pipeline: &Pipeline,
+        backfill: &Backfill,
+    ) -> Result<Vec<IntervalOutcome>> {
         let (session, mut outcomes) = (self.session()?, Vec::new());
-        backfill.plan(&session, pipeline)?.run(&session, pipeline, &mut |outcome| {
-            outcomes.push(outcome);
-            Ok(())
-        })?;
+        backfill
+            .plan(&session, pipeline)?
+            .run(&session, pipeline, &mut |outcome| {
+                outcomes.push(outcome);
+                Ok(())
+            })?;
         Ok(outcomes)
     }
 
@@ -181,7 +200,11 @@ impl Forebay {
     }
 
     /// All rows of a step or source, in memory.
-    pub fn collect(&self, pipeline: &Pipeline, step: impl Into<String>) -> Result<Vec<RecordBatch>> {
+    pub fn collect(
+        &self,
+        pipeline: &Pipeline,
+        step: impl Into<String>,
+    ) -> Result<Vec<RecordBatch>> {
         self.session()?.collect(pipeline, &step.into())
     }
 

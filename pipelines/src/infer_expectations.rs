@@ -17,25 +17,47 @@ const LINE_CHARS_MAX: usize = 110;
 /// and no set: new series come.
 pub(crate) fn expectations(profile: &DatasetProfile, keys: &[String]) -> String {
     let mut rules = Vec::new();
-    let present = profile.columns.iter().filter(|column| column.rows > 0 && column.nulls == 0);
-    rules.extend(not_null_rules(present.map(|column| yaml_name(&column.name))));
-    let others = || profile.columns.iter().filter(|column| !keys.contains(&column.name));
+    let present = profile
+        .columns
+        .iter()
+        .filter(|column| column.rows > 0 && column.nulls == 0);
+    rules.extend(not_null_rules(
+        present.map(|column| yaml_name(&column.name)),
+    ));
+    let others = || {
+        profile
+            .columns
+            .iter()
+            .filter(|column| !keys.contains(&column.name))
+    };
     for column in others() {
-        let bounds = column.numeric.as_ref().filter(|_| !column.r#type.starts_with("Bool")).and_then(bounds);
+        let bounds = column
+            .numeric
+            .as_ref()
+            .filter(|_| !column.r#type.starts_with("Bool"))
+            .and_then(bounds);
         if let Some([least, greatest]) = bounds {
-            rules.push(format!("range: {{ {}: [{least}, {greatest}] }}", yaml_name(&column.name)));
+            rules.push(format!(
+                "range: {{ {}: [{least}, {greatest}] }}",
+                yaml_name(&column.name)
+            ));
         }
     }
     for column in others() {
         if let Some(values) = value_set(column) {
-            rules.push(format!("in_set: {{ {}: [{values}] }}", yaml_name(&column.name)));
+            rules.push(format!(
+                "in_set: {{ {}: [{values}] }}",
+                yaml_name(&column.name)
+            ));
         }
     }
     if profile.rows > 1 {
         rules.push(format!("rows: {{ min: {} }}", profile.rows / 2));
     }
-    let mut text =
-        format!("# Of {} rows of `{}`, which keep these rules. Review them.\n- expect:\n", profile.rows, profile.of);
+    let mut text = format!(
+        "# Of {} rows of `{}`, which keep these rules. Review them.\n- expect:\n",
+        profile.rows, profile.of
+    );
     rules.iter().for_each(|rule| {
         let _ = writeln!(text, "    - {{ {rule} }}");
     });
@@ -54,7 +76,10 @@ fn not_null_rules(names: impl Iterator<Item = String>) -> Vec<String> {
             _ => lists.push(name),
         }
     }
-    lists.into_iter().map(|list| format!("not_null: [{list}]")).collect()
+    lists
+        .into_iter()
+        .map(|list| format!("not_null: [{list}]"))
+        .collect()
 }
 
 /// A range that is twice as wide as the values; numbers that are never negative stay so.
@@ -64,8 +89,13 @@ fn bounds(numbers: &NumericProfile) -> Option<[f64; 2]> {
         return None;
     }
     let width = (max - min).max(max.abs()).max(1.0);
-    let least = if min >= 0.0 { 0.0 } else { -rounded_up(width - min) };
-    Some([least, rounded_up(max + width)]).filter(|bounds| bounds.iter().all(|bound| bound.is_finite()))
+    let least = if min >= 0.0 {
+        0.0
+    } else {
+        -rounded_up(width - min)
+    };
+    Some([least, rounded_up(max + width)])
+        .filter(|bounds| bounds.iter().all(|bound| bound.is_finite()))
 }
 
 /// The next number with one digit that is not zero.
@@ -79,7 +109,9 @@ fn rounded_up(value: f64) -> f64 {
 
 /// The values of a text that has few.
 fn value_set(column: &ColumnProfile) -> Option<String> {
-    let distinct = column.distinct.filter(|distinct| (1..=SET_VALUES_MAX).contains(distinct))?;
+    let distinct = column
+        .distinct
+        .filter(|distinct| (1..=SET_VALUES_MAX).contains(distinct))?;
     let values = column.rows - column.nulls;
     let counted: u64 = column.frequent.iter().map(|value| value.count).sum();
     let is_text = column.r#type.contains("Utf8");
@@ -87,19 +119,36 @@ fn value_set(column: &ColumnProfile) -> Option<String> {
     if !is_text || !is_whole || values < distinct * ROWS_PER_VALUE_MIN {
         return None;
     }
-    let mut names: Vec<&str> = column.frequent.iter().map(|value| value.value.as_str()).collect();
+    let mut names: Vec<&str> = column
+        .frequent
+        .iter()
+        .map(|value| value.value.as_str())
+        .collect();
     names.sort_unstable();
-    Some(names.into_iter().map(yaml_text).collect::<Vec<_>>().join(", "))
+    Some(
+        names
+            .into_iter()
+            .map(yaml_text)
+            .collect::<Vec<_>>()
+            .join(", "),
+    )
 }
 
 /// A name as YAML has it inside brackets.
 fn yaml_name(name: &str) -> String {
     let is_plain = |name: &str| {
         name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-            && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
-            && !["null", "true", "false", "yes", "no", "on", "off", "y", "n"].contains(&name.to_lowercase().as_str())
+            && name
+                .chars()
+                .all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+            && !["null", "true", "false", "yes", "no", "on", "off", "y", "n"]
+                .contains(&name.to_lowercase().as_str())
     };
-    if is_plain(name) { name.to_owned() } else { yaml_text(name) }
+    if is_plain(name) {
+        name.to_owned()
+    } else {
+        yaml_text(name)
+    }
 }
 
 /// A text in double quotes, which YAML reads as JSON does.
@@ -137,6 +186,9 @@ mod tests {
 
     #[test]
     fn names_are_quoted_where_yaml_would_read_something_else() {
-        assert_eq!(["qty", "on", "a b", "7d"].map(yaml_name), ["qty", "\"on\"", "\"a b\"", "\"7d\""]);
+        assert_eq!(
+            ["qty", "on", "a b", "7d"].map(yaml_name),
+            ["qty", "\"on\"", "\"a b\"", "\"7d\""]
+        );
     }
 }

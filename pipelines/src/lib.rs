@@ -293,10 +293,11 @@ pub use visible::{VisibleDataset, VisibleFile};
 pub mod run {
     pub use forebay_run::*;
     pub use forebay_storage::{
-        AttemptOrigin, CacheStats, CancellationToken, ChunkIterator, EncodedBatch, EncodedPiece, EpochReport, Event,
-        EventListener, FileLayout, FileWriter, IgnoreEvents, MemoryBudget, MetadataCache, RangeFetch, ScanRequest,
-        Sink, Source, StorageClient, StorageLocation, VersionedObject, literal_path, machine_bytes, plain_path,
-        resident_bytes, set_release_hook, time_disk_wait,
+        AttemptOrigin, CacheStats, CancellationToken, ChunkIterator, EncodedBatch, EncodedPiece,
+        EpochReport, Event, EventListener, FileLayout, FileWriter, IgnoreEvents, MemoryBudget,
+        MetadataCache, RangeFetch, ScanRequest, Sink, Source, StorageClient, StorageLocation,
+        VersionedObject, literal_path, machine_bytes, plain_path, resident_bytes, set_release_hook,
+        time_disk_wait,
     };
 }
 
@@ -304,8 +305,8 @@ pub mod run {
 pub mod prelude {
     pub use crate::TrainedModel;
     pub use crate::{
-        Artifact, Backfill, FeedConfig, Forebay, IgnoreEvents, PipelineBuilder, PreviewOptions, RunReport,
-        ScoringRequest, ServingModel, Session, SessionOptions, Setters,
+        Artifact, Backfill, FeedConfig, Forebay, IgnoreEvents, PipelineBuilder, PreviewOptions,
+        RunReport, ScoringRequest, ServingModel, Session, SessionOptions, Setters,
     };
     pub use forebay_connectors::*;
     pub use forebay_model::{DataSplit, Fault, Pipeline, Result};

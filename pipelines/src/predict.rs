@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use forebay_connectors::{MODEL_FILE, ModelCard, Predictor};
-use forebay_model::{Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes};
+use forebay_model::{
+    Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes,
+};
 use forebay_plan::{ConfiguredTransform, FUTURE_PART, unknown_column};
 use forebay_run::{
-    Artifact, ForecastColumns, ForecastFormat, LoadedModel, Manifest, ModelPredictor, PredictTransform, Predictions,
-    RunReport, Session, output_root, quantile_column,
+    Artifact, ForecastColumns, ForecastFormat, LoadedModel, Manifest, ModelPredictor,
+    PredictTransform, Predictions, RunReport, Session, output_root, quantile_column,
 };
 use forebay_storage::StorageClient;
 use forebay_transforms::SelectColumns;
@@ -90,11 +92,20 @@ impl TrainedModel {
         let predictor = Predictor::read(&bytes).map_err(|fault| fault.file(&file.shown))?;
         let artifact = Artifact::load(io, &data.join("artifact"))?;
         if artifact.id.to_string() != predictor.card.origin.artifact {
-            let fault = Fault::new(codes::CORRUPT, "the artifact beside the model is not the model's");
-            return Err(fault.file(&data.shown).hint("train the model again: the same command writes what is missing"));
+            let fault = Fault::new(
+                codes::CORRUPT,
+                "the artifact beside the model is not the model's",
+            );
+            return Err(fault
+                .file(&data.shown)
+                .hint("train the model again: the same command writes what is missing"));
         }
         let predictor = Arc::new(predictor);
-        Ok(TrainedModel { _loaded: LoadedModel::new(predictor.clone(), Some(&data)), predictor, artifact })
+        Ok(TrainedModel {
+            _loaded: LoadedModel::new(predictor.clone(), Some(&data)),
+            predictor,
+            artifact,
+        })
     }
 
     /// What the model takes and predicts.
@@ -104,10 +115,17 @@ impl TrainedModel {
 
     /// Predictions for rows that have the columns of the model's step: null for rows that do not count.
     pub fn predict(&self, rows: &RecordBatch) -> Result<Predictions> {
-        let column =
-            |name: String| rows.column_by_name(&name).cloned().ok_or_else(|| unknown_column(&name, rows.schema_ref()));
+        let column = |name: String| {
+            rows.column_by_name(&name)
+                .cloned()
+                .ok_or_else(|| unknown_column(&name, rows.schema_ref()))
+        };
         let model: &dyn ModelPredictor = self.predictor.as_ref();
-        let columns: Vec<ArrayRef> = model.columns().into_iter().map(column).collect::<Result<_>>()?;
+        let columns: Vec<ArrayRef> = model
+            .columns()
+            .into_iter()
+            .map(column)
+            .collect::<Result<_>>()?;
         model.predict(&columns, rows.num_rows())
     }
 
@@ -125,7 +143,10 @@ impl TrainedModel {
         let mut pipeline = self.artifact.pipeline.clone();
         for source in &mut pipeline.sources {
             let path = scoring.sources.get(&source.name).ok_or_else(|| {
-                Fault::new(codes::MISSING_FIELD, format!("nothing says where the source `{}` is", source.name))
+                Fault::new(
+                    codes::MISSING_FIELD,
+                    format!("nothing says where the source `{}` is", source.name),
+                )
             })?;
             source.config["path"] = Value::from(path.as_str());
         }
@@ -133,10 +154,16 @@ impl TrainedModel {
         while pipeline.node(&name).is_some() || pipeline.source(&name).is_some() {
             name.push('_');
         }
-        let column = scoring.name.clone().unwrap_or_else(|| "prediction".to_owned());
+        let column = scoring
+            .name
+            .clone()
+            .unwrap_or_else(|| "prediction".to_owned());
         let card = &self.predictor.card;
         let has_future = session.has_future_rows(&self.artifact, &card.origin.from)?;
-        let split = scoring.split.clone().or_else(|| has_future.then(|| FUTURE_PART.to_owned()));
+        let split = scoring
+            .split
+            .clone()
+            .or_else(|| has_future.then(|| FUTURE_PART.to_owned()));
         let forecast = (split.as_deref() == Some(FUTURE_PART)).then(|| ForecastColumns {
             columns: scoring.columns.clone(),
             artifact: self.artifact.id.to_string(),
@@ -144,19 +171,43 @@ impl TrainedModel {
         });
         let selects = forecast.is_none() && !scoring.columns.is_empty();
         let (model, (min, max)) = (card.origin.training.clone(), scoring.bounds);
-        let mut steps = vec![PredictTransform { model, column: column.clone(), min, max, forecast }.step()?];
+        let mut steps = vec![
+            PredictTransform {
+                model,
+                column: column.clone(),
+                min,
+                max,
+                forecast,
+            }
+            .step()?,
+        ];
         if selects {
             let predictor: &dyn ModelPredictor = self.predictor.as_ref();
-            let quantiles = predictor.quantiles().iter().map(|quantile| quantile_column(&column, *quantile));
-            let columns = scoring.columns.iter().cloned().chain([column.clone()]).chain(quantiles);
+            let quantiles = predictor
+                .quantiles()
+                .iter()
+                .map(|quantile| quantile_column(&column, *quantile));
+            let columns = scoring
+                .columns
+                .iter()
+                .cloned()
+                .chain([column.clone()])
+                .chain(quantiles);
             steps.push(SelectColumns(columns.collect()).step()?);
         }
         let input = NodeInput::From(card.origin.from.clone());
         pipeline.nodes.push(PipelineNode::new(&name, input, steps));
         let format = scoring.format.name().to_owned();
         let config = session.canonical_sink(&format, json!({ "path": scoring.output }))?;
-        pipeline.sinks =
-            vec![PipelineSink { name: NODE.to_owned(), from: name, format, config, split, optional: false, at: None }];
+        pipeline.sinks = vec![PipelineSink {
+            name: NODE.to_owned(),
+            from: name,
+            format,
+            config,
+            split,
+            optional: false,
+            at: None,
+        }];
         Ok(pipeline)
     }
 }

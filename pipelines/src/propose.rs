@@ -27,8 +27,10 @@ const ONE_HOT_MAX: usize = 12;
 const TRAIN_SHARE: f64 = 0.8;
 
 /// Last words of names of whole numbers that are codes.
-const CODE_WORDS: [&str; 12] =
-    ["code", "zip", "zipcode", "postcode", "tract", "area", "zone", "region", "district", "type", "class", "category"];
+const CODE_WORDS: [&str; 12] = [
+    "code", "zip", "zipcode", "postcode", "tract", "area", "zone", "region", "district", "type",
+    "class", "category",
+];
 
 /// Seconds since 1970, from 2001 to 2100.
 const UNIX_SECONDS: std::ops::Range<i64> = 1_000_000_000..4_102_444_800;
@@ -73,10 +75,17 @@ impl DataSample<'_> {
     /// The column that would be the event time.
     pub fn time_column(batches: &[RecordBatch]) -> Option<String> {
         let schema = batches.first()?.schema();
-        let is_filled = |index: usize| batches.iter().all(|batch| batch.column(index).null_count() == 0);
+        let is_filled = |index: usize| {
+            batches
+                .iter()
+                .all(|batch| batch.column(index).null_count() == 0)
+        };
         let fields = schema.fields().iter().enumerate();
         let mut times = fields.filter(|(index, field)| {
-            let is_time = matches!(field.data_type(), DataType::Date32 | DataType::Timestamp(..));
+            let is_time = matches!(
+                field.data_type(),
+                DataType::Date32 | DataType::Timestamp(..)
+            );
             is_time && is_filled(*index)
         });
         times.next().map(|(_, field)| field.name().clone())
@@ -87,22 +96,31 @@ impl DataSample<'_> {
         let facts = self.facts()?;
         let rows = facts.first().map_or(0, |column| column.values.len());
         let series = self.series(&facts, rows)?;
-        let mut text =
-            String::from("# Made by `forebay new`: change what you like, then `forebay check` and `forebay run`.\n#\n");
+        let mut text = String::from(
+            "# Made by `forebay new`: change what you like, then `forebay check` and `forebay run`.\n#\n",
+        );
         let shown = match (self.whole, self.files) {
             (true, _) => units::rows(rows as u64),
             (false, 1) => format!("the first {}", units::rows(rows as u64)),
             (false, files) => format!("{} of {files} files", units::rows(rows as u64)),
         };
-        if let (None, Some(number)) = (self.label, facts.iter().find(|column| self.may_be_label(column, &series, rows)))
-        {
+        if let (None, Some(number)) = (
+            self.label,
+            facts
+                .iter()
+                .find(|column| self.may_be_label(column, &series, rows)),
+        ) {
             text += &format!(
                 "# `--label COLUMN` names what is predicted, such as `--label {}`: it gets lags and means of the\n# time before where there are series, and is not changed itself.\n#\n",
                 number.name
             );
         }
         text += &format!("# Columns, by {shown}:\n");
-        let width = facts.iter().map(|column| column.name.chars().count()).max().unwrap_or(0);
+        let width = facts
+            .iter()
+            .map(|column| column.name.chars().count())
+            .max()
+            .unwrap_or(0);
         for column in &facts {
             let share = match 100.0 * column.nulls as f64 / rows.max(1) as f64 {
                 share if share > 0.0 && share < 0.1 => "<0.1".to_owned(),
@@ -113,7 +131,8 @@ impl DataSample<'_> {
                 column.name,
                 type_name(&column.data_type),
                 units::grouped(column.distinct as u64),
-                self.role(column, &series, rows).map_or_else(String::new, |role| format!(", {role}")),
+                self.role(column, &series, rows)
+                    .map_or_else(String::new, |role| format!(", {role}")),
             );
         }
         let (name, format) = (self.name, self.format);
@@ -127,7 +146,10 @@ impl DataSample<'_> {
         if !series.keys.is_empty() {
             text += &format!("    keys: [{}]\n", listed(&series.keys));
         }
-        let split = series.time.as_ref().and_then(|time| Some((time, self.train_end(time)?)));
+        let split = series
+            .time
+            .as_ref()
+            .and_then(|time| Some((time, self.train_end(time)?)));
         text += &format!("\nsteps:\n  features:\n    from: {name}\n");
         if split.is_some() {
             text += "    fit_on: train\n";
@@ -135,7 +157,9 @@ impl DataSample<'_> {
         let steps = self.steps(&facts, &series, rows);
         if !steps.is_empty() {
             text += "    do:\n";
-            steps.iter().for_each(|step| text += &format!("      - {step}\n"));
+            steps
+                .iter()
+                .for_each(|step| text += &format!("      - {step}\n"));
         }
         if let Some((time, end)) = split {
             text += &format!(
@@ -143,12 +167,15 @@ impl DataSample<'_> {
                 quoted(time)
             );
         }
-        text += &format!("\nsinks:\n  table: {{ from: features, parquet: {{ path: out/{name} }} }}\n");
+        text +=
+            &format!("\nsinks:\n  table: {{ from: features, parquet: {{ path: out/{name} }} }}\n");
         spec::format(&text, name)
     }
 
     fn facts(&self) -> Result<Vec<ColumnFacts>> {
-        let Some(first) = self.batches.first() else { return Ok(Vec::new()) };
+        let Some(first) = self.batches.first() else {
+            return Ok(Vec::new());
+        };
         let options = FormatOptions::default();
         let mut facts = Vec::new();
         for (index, field) in first.schema().fields().iter().enumerate() {
@@ -172,34 +199,68 @@ impl DataSample<'_> {
     }
 
     fn series(&self, facts: &[ColumnFacts], rows: usize) -> Result<SeriesGuess> {
-        let Some(time) = DataSample::time_column(self.batches) else { return Ok(SeriesGuess::default()) };
-        let by_name: BTreeMap<&str, &ColumnFacts> = facts.iter().map(|column| (column.name.as_str(), column)).collect();
+        let Some(time) = DataSample::time_column(self.batches) else {
+            return Ok(SeriesGuess::default());
+        };
+        let by_name: BTreeMap<&str, &ColumnFacts> = facts
+            .iter()
+            .map(|column| (column.name.as_str(), column))
+            .collect();
         let is_key = |column: &&ColumnFacts| {
             let is_kind = column.data_type == DataType::Utf8 || column.data_type.is_integer();
-            is_kind && column.nulls == 0 && column.distinct > 1 && Some(column.name.as_str()) != self.label
+            is_kind
+                && column.nulls == 0
+                && column.distinct > 1
+                && Some(column.name.as_str()) != self.label
         };
         let mut candidates: Vec<&ColumnFacts> = facts.iter().filter(is_key).collect();
-        candidates.sort_by_key(|column| (!is_id_name(&column.name), column.data_type != DataType::Utf8));
+        candidates.sort_by_key(|column| {
+            (
+                !is_id_name(&column.name),
+                column.data_type != DataType::Utf8,
+            )
+        });
         candidates.truncate(KEY_CANDIDATES_MAX);
         let is_unique = |keys: &[&ColumnFacts]| {
             let mut seen = BTreeSet::new();
             (0..rows).all(|row| {
-                let key = keys.iter().copied().chain(by_name.get(time.as_str()).copied());
-                seen.insert(key.map(|column| column.values[row].as_deref()).collect::<Vec<_>>())
+                let key = keys
+                    .iter()
+                    .copied()
+                    .chain(by_name.get(time.as_str()).copied());
+                seen.insert(
+                    key.map(|column| column.values[row].as_deref())
+                        .collect::<Vec<_>>(),
+                )
             })
         };
-        let found = subsets(&candidates, KEYS_MAX).into_iter().find(|keys| is_unique(keys));
+        let found = subsets(&candidates, KEYS_MAX)
+            .into_iter()
+            .find(|keys| is_unique(keys));
         let unique = found.is_some();
-        let keys = found.unwrap_or_default().iter().map(|column| column.name.clone()).collect();
+        let keys = found
+            .unwrap_or_default()
+            .iter()
+            .map(|column| column.name.clone())
+            .collect();
         let step = self.time_step(&time)?;
-        Ok(SeriesGuess { time: Some(time), keys, unique, step })
+        Ok(SeriesGuess {
+            time: Some(time),
+            keys,
+            unique,
+            step,
+        })
     }
 
     /// The commonest distance of neighbouring times.
     fn time_step(&self, time: &str) -> Result<Option<i128>> {
         let mut ticks: BTreeSet<i64> = BTreeSet::new();
         let mut nanoseconds = 1;
-        for column in self.batches.iter().filter_map(|batch| batch.column_by_name(time)) {
+        for column in self
+            .batches
+            .iter()
+            .filter_map(|batch| batch.column_by_name(time))
+        {
             nanoseconds = tick_nanoseconds(column.data_type()).unwrap_or(1);
             let column = match column.data_type() {
                 DataType::Date32 => cast(&cast(column, &DataType::Int32)?, &DataType::Int64)?,
@@ -212,7 +273,9 @@ impl DataSample<'_> {
         for pair in ordered.windows(2) {
             *counts.entry(pair[1] - pair[0]).or_default() += 1;
         }
-        let commonest = counts.into_iter().max_by_key(|(step, count)| (*count, -*step));
+        let commonest = counts
+            .into_iter()
+            .max_by_key(|(step, count)| (*count, -*step));
         let step = commonest.map(|(step, _)| i128::from(step) * nanoseconds);
         // The first rows may all be of one day.
         let is_date = nanoseconds == DAY;
@@ -221,12 +284,23 @@ impl DataSample<'_> {
 
     /// The day on which the training part ends.
     fn train_end(&self, time: &str) -> Option<String> {
-        let nanoseconds = tick_nanoseconds(self.dataset.schema.field_with_name(time).ok()?.data_type())?;
+        let nanoseconds =
+            tick_nanoseconds(self.dataset.schema.field_with_name(time).ok()?.data_type())?;
         let watched = self.dataset.watched.iter().position(|name| name == time)?;
-        let extents: Vec<Option<ColumnExtent>> = self.dataset.spans.iter().map(|span| span.extent(watched)).collect();
+        let extents: Vec<Option<ColumnExtent>> = self
+            .dataset
+            .spans
+            .iter()
+            .map(|span| span.extent(watched))
+            .collect();
         let extent = ColumnExtent::union(extents.iter().map(Option::as_ref))?;
-        let (BoundValue::Int(first), BoundValue::Int(last)) = (extent.min, extent.max) else { return None };
-        let (first, last) = (i128::from(first) * nanoseconds, i128::from(last) * nanoseconds);
+        let (BoundValue::Int(first), BoundValue::Int(last)) = (extent.min, extent.max) else {
+            return None;
+        };
+        let (first, last) = (
+            i128::from(first) * nanoseconds,
+            i128::from(last) * nanoseconds,
+        );
         let end = first + ((last - first) as f64 * TRAIN_SHARE) as i128;
         let end = end - end.rem_euclid(DAY);
         let at = Timestamp::from_nanosecond(end).ok()?;
@@ -234,7 +308,12 @@ impl DataSample<'_> {
     }
 
     /// What a column is, where no step changes it.
-    fn role(&self, column: &ColumnFacts, series: &SeriesGuess, rows: usize) -> Option<&'static str> {
+    fn role(
+        &self,
+        column: &ColumnFacts,
+        series: &SeriesGuess,
+        rows: usize,
+    ) -> Option<&'static str> {
         if Some(column.name.as_str()) == self.label {
             return Some("the label");
         }
@@ -248,7 +327,9 @@ impl DataSample<'_> {
             0 => Some("left alone: it is empty"),
             1 => Some("left alone: it has one value"),
             _ if column.is_id(rows) => Some("left alone: an id"),
-            _ if column.is_unix_time() => Some("left alone: it looks like a time in seconds since 1970"),
+            _ if column.is_unix_time() => {
+                Some("left alone: it looks like a time in seconds since 1970")
+            }
             _ => None,
         }
     }
@@ -256,28 +337,43 @@ impl DataSample<'_> {
     /// Whether a column could be what is predicted.
     fn may_be_label(&self, column: &ColumnFacts, series: &SeriesGuess, rows: usize) -> bool {
         let name = column.name.to_lowercase();
-        let is_calendar =
-            ["year", "month", "day", "hour", "minute", "second", "time"].iter().any(|word| name.ends_with(word));
-        column.data_type.is_numeric() && !is_calendar && !column.is_code() && self.role(column, series, rows).is_none()
+        let is_calendar = ["year", "month", "day", "hour", "minute", "second", "time"]
+            .iter()
+            .any(|word| name.ends_with(word));
+        column.data_type.is_numeric()
+            && !is_calendar
+            && !column.is_code()
+            && self.role(column, series, rows).is_none()
     }
 
     fn steps(&self, facts: &[ColumnFacts], series: &SeriesGuess, rows: usize) -> Vec<String> {
-        let features: Vec<&ColumnFacts> =
-            facts.iter().filter(|column| self.role(column, series, rows).is_none()).collect();
+        let features: Vec<&ColumnFacts> = facts
+            .iter()
+            .filter(|column| self.role(column, series, rows).is_none())
+            .collect();
         let names = |accepts: &dyn Fn(&ColumnFacts) -> bool| -> Vec<String> {
-            features.iter().filter(|column| accepts(column)).map(|column| column.name.clone()).collect()
+            features
+                .iter()
+                .filter(|column| accepts(column))
+                .map(|column| column.name.clone())
+                .collect()
         };
         let is_number = |column: &ColumnFacts| column.data_type.is_numeric() && !column.is_code();
         let is_text = |column: &ColumnFacts| column.data_type == DataType::Utf8 || column.is_code();
         let mut steps = Vec::new();
-        let label = self.label.and_then(|label| facts.iter().find(|column| column.name == label));
+        let label = self
+            .label
+            .and_then(|label| facts.iter().find(|column| column.name == label));
         let length = |count: i128| series.step.and_then(|step| length_text(step * count));
         let season = series.step.map_or(1, season_of);
         if let (Some(label), true) = (label.filter(|label| is_number(label)), series.unique)
-            && let (Some(one), Some(season), Some(four)) = (length(1), length(season), length(4 * season))
+            && let (Some(one), Some(season), Some(four)) =
+                (length(1), length(season), length(4 * season))
         {
             let label = quoted(&label.name);
-            steps.push(format!("lag: {{ columns: [{label}], by: [{one}, {season}] }}"));
+            steps.push(format!(
+                "lag: {{ columns: [{label}], by: [{one}, {season}] }}"
+            ));
             steps.push(format!(
                 "rolling: {{ columns: [{label}], compute: [mean], over: [{season}, {four}], gap: {one} }}"
             ));
@@ -287,18 +383,24 @@ impl DataSample<'_> {
                 steps.push(step(listed(&columns)));
             }
         };
-        add(names(&|column| is_number(column) && column.nulls > 0), &|columns| {
-            format!("impute: {{ columns: [{columns}], with: median }}")
-        });
-        add(names(&|column| is_number(column) && column.distinct > 2), &|columns| {
-            format!("standardize: {{ columns: [{columns}] }}")
-        });
-        add(names(&|column| is_text(column) && column.distinct <= ONE_HOT_MAX), &|columns| {
-            format!("one_hot: {{ columns: [{columns}] }}")
-        });
-        add(names(&|column| is_text(column) && column.distinct > ONE_HOT_MAX), &|columns| {
-            format!("vocabulary: {{ columns: [{columns}], min_count: 2, oov_buckets: 1 }}")
-        });
+        add(
+            names(&|column| is_number(column) && column.nulls > 0),
+            &|columns| format!("impute: {{ columns: [{columns}], with: median }}"),
+        );
+        add(
+            names(&|column| is_number(column) && column.distinct > 2),
+            &|columns| format!("standardize: {{ columns: [{columns}] }}"),
+        );
+        add(
+            names(&|column| is_text(column) && column.distinct <= ONE_HOT_MAX),
+            &|columns| format!("one_hot: {{ columns: [{columns}] }}"),
+        );
+        add(
+            names(&|column| is_text(column) && column.distinct > ONE_HOT_MAX),
+            &|columns| {
+                format!("vocabulary: {{ columns: [{columns}], min_count: 2, oov_buckets: 1 }}")
+            },
+        );
         steps
     }
 }
@@ -308,7 +410,9 @@ impl ColumnFacts {
     fn is_code(&self) -> bool {
         let name = self.name.to_lowercase();
         self.data_type.is_integer()
-            && CODE_WORDS.iter().any(|word| name == *word || name.ends_with(&format!("_{word}")))
+            && CODE_WORDS
+                .iter()
+                .any(|word| name == *word || name.ends_with(&format!("_{word}")))
     }
 
     /// Whether it holds seconds since 1970 under a name that says so.
@@ -317,7 +421,10 @@ impl ColumnFacts {
         let is_time_name = ["timestamp", "time", "ts", "epoch"]
             .iter()
             .any(|word| name == *word || name.ends_with(&format!("_{word}")));
-        let seconds = |text: &String| text.parse::<i64>().is_ok_and(|value| UNIX_SECONDS.contains(&value));
+        let seconds = |text: &String| {
+            text.parse::<i64>()
+                .is_ok_and(|value| UNIX_SECONDS.contains(&value))
+        };
         is_time_name && self.data_type.is_integer() && self.values.iter().flatten().all(seconds)
     }
 
@@ -337,8 +444,11 @@ fn is_id_name(name: &str) -> bool {
 fn subsets<'c>(items: &[&'c ColumnFacts], max: usize) -> Vec<Vec<&'c ColumnFacts>> {
     let mut all: Vec<Vec<&ColumnFacts>> = vec![Vec::new()];
     for item in items {
-        let longer: Vec<Vec<&ColumnFacts>> =
-            all.iter().filter(|set| set.len() < max).map(|set| set.iter().copied().chain([*item]).collect()).collect();
+        let longer: Vec<Vec<&ColumnFacts>> = all
+            .iter()
+            .filter(|set| set.len() < max)
+            .map(|set| set.iter().copied().chain([*item]).collect())
+            .collect();
         all.extend(longer);
     }
     all.sort_by_key(Vec::len);
@@ -347,24 +457,48 @@ fn subsets<'c>(items: &[&'c ColumnFacts], max: usize) -> Vec<Vec<&'c ColumnFacts
 
 /// Steps of a season: a day of hours, else a week.
 fn season_of(step: i128) -> i128 {
-    if step < DAY && DAY % step == 0 { DAY / step } else { 7 }
+    if step < DAY && DAY % step == 0 {
+        DAY / step
+    } else {
+        7
+    }
 }
 
 /// A length of time as specs write it.
 fn length_text(nanoseconds: i128) -> Option<String> {
-    let units = [(DAY, "d"), (3_600_000_000_000, "h"), (60_000_000_000, "m"), (1_000_000_000, "s")];
-    let (unit, word) = units.into_iter().find(|(unit, _)| nanoseconds >= *unit && nanoseconds % unit == 0)?;
+    let units = [
+        (DAY, "d"),
+        (3_600_000_000_000, "h"),
+        (60_000_000_000, "m"),
+        (1_000_000_000, "s"),
+    ];
+    let (unit, word) = units
+        .into_iter()
+        .find(|(unit, _)| nanoseconds >= *unit && nanoseconds % unit == 0)?;
     Some(format!("{}{word}", nanoseconds / unit))
 }
 
 fn listed(names: &[String]) -> String {
-    names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ")
+    names
+        .iter()
+        .map(|name| quoted(name))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// A YAML scalar: quoted where plain text could mean something else.
 fn quoted(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '.' | '-'))
-        && !matches!(text, "true" | "false" | "null" | "yes" | "no" | "on" | "off" | "y" | "n");
-    if plain { text.to_owned() } else { serde_json::Value::from(text).to_string() }
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '.' | '-'))
+        && !matches!(
+            text,
+            "true" | "false" | "null" | "yes" | "no" | "on" | "off" | "y" | "n"
+        );
+    if plain {
+        text.to_owned()
+    } else {
+        serde_json::Value::from(text).to_string()
+    }
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use forebay_connectors::{BuiltInConnectors, has_delta_log};
-use forebay_model::{Dataset, Fault, RelativePath, Result, Span, codes, encode_path_part, plain_batch};
+use forebay_model::{
+    Dataset, Fault, RelativePath, Result, Span, codes, encode_path_part, plain_batch,
+};
 use forebay_run::{ConnectorRegistry, DATA_SUFFIX, Manifest, OutputFile, output_root};
 use forebay_storage::{ScanRequest, Source, StorageClient, StorageLocation, literal_path};
 use serde::Serialize;
@@ -69,7 +71,11 @@ struct NamedFile {
 impl VisibleDataset {
     /// Opens what readers see at the path of an output, or of a Delta table.
     pub fn open(io: &StorageClient, path: &str) -> Result<VisibleDataset> {
-        if has_delta_log(io, path)? { open_table(io, path) } else { open_output(io, path) }
+        if has_delta_log(io, path)? {
+            open_table(io, path)
+        } else {
+            open_output(io, path)
+        }
     }
 
     /// Its files, in row order.
@@ -89,16 +95,24 @@ impl VisibleDataset {
 
     /// Reads its rows, in order. One file is read at a time.
     pub fn batches(&self) -> impl Iterator<Item = Result<RecordBatch>> + Send + use<> {
-        let (io, source, schema) = (self.io.clone(), self.source.clone(), self.dataset.schema.clone());
+        let (io, source, schema) = (
+            self.io.clone(),
+            self.source.clone(),
+            self.dataset.schema.clone(),
+        );
         let request = ScanRequest::of_all_columns(&schema);
         let spans = self.dataset.spans.clone().into_iter();
-        spans.flat_map(move |span| -> Box<dyn Iterator<Item = Result<RecordBatch>> + Send> {
-            let schema = schema.clone();
-            match source.open(&io, &span, &request) {
-                Ok(chunks) => Box::new(chunks.map(move |chunk| plain_batch(&schema, &chunk?.batch))),
-                Err(fault) => Box::new(std::iter::once(Err(fault))),
-            }
-        })
+        spans.flat_map(
+            move |span| -> Box<dyn Iterator<Item = Result<RecordBatch>> + Send> {
+                let schema = schema.clone();
+                match source.open(&io, &span, &request) {
+                    Ok(chunks) => {
+                        Box::new(chunks.map(move |chunk| plain_batch(&schema, &chunk?.batch)))
+                    }
+                    Err(fault) => Box::new(std::iter::once(Err(fault))),
+                }
+            },
+        )
     }
 }
 
@@ -118,10 +132,9 @@ fn open_table(io: &StorageClient, path: &str) -> Result<VisibleDataset> {
             continue;
         }
         at.insert(&piece.path, named.len());
-        let folder = piece
-            .partition
-            .iter()
-            .map(|(column, value)| format!("{}={}", encode_path_part(column), encode_path_part(value)));
+        let folder = piece.partition.iter().map(|(column, value)| {
+            format!("{}={}", encode_path_part(column), encode_path_part(value))
+        });
         named.push(NamedFile {
             place: io.resolve(&piece.path)?,
             folder: folder.collect::<Vec<_>>().join("/"),
@@ -133,7 +146,13 @@ fn open_table(io: &StorageClient, path: &str) -> Result<VisibleDataset> {
     }
     let deleted_rows = forebay_connectors::has_deleted_rows(io, path, dataset.version)?;
     let files = numbered(named)?;
-    Ok(VisibleDataset { io: io.clone(), source, dataset, files, deleted_rows })
+    Ok(VisibleDataset {
+        io: io.clone(),
+        source,
+        dataset,
+        files,
+        deleted_rows,
+    })
 }
 
 fn open_output(io: &StorageClient, path: &str) -> Result<VisibleDataset> {
@@ -144,20 +163,37 @@ fn open_output(io: &StorageClient, path: &str) -> Result<VisibleDataset> {
             fault.hint("give the path of a sink, as `forebay run` prints it, or the directory of a Delta table")
         );
     };
-    let named: Vec<NamedFile> = manifest.files().map(|file| named_file(&root, file)).collect();
+    let named: Vec<NamedFile> = manifest
+        .files()
+        .map(|file| named_file(&root, file))
+        .collect();
     let places: Vec<String> = named.iter().map(|file| file.place.shown.clone()).collect();
     let files = numbered(named)?;
-    let extension =
-        files.first().and_then(|file| file.name.rsplit_once('.')).map(|(_, extension)| extension.to_owned());
-    let format = extension.as_deref().and_then(|extension| BuiltInConnectors.format_of_name(&format!("x.{extension}")));
+    let extension = files
+        .first()
+        .and_then(|file| file.name.rsplit_once('.'))
+        .map(|(_, extension)| extension.to_owned());
+    let format = extension
+        .as_deref()
+        .and_then(|extension| BuiltInConnectors.format_of_name(&format!("x.{extension}")));
     let Some(format) = format else {
-        let fault = Fault::new(codes::UNSUPPORTED, "the output holds no rows that a format can read").file(path);
+        let fault = Fault::new(
+            codes::UNSUPPORTED,
+            "the output holds no rows that a format can read",
+        )
+        .file(path);
         return Err(fault.hint("give the path of a sink that writes a table, not a model"));
     };
     let paths: Vec<String> = places.iter().map(|place| literal_path(place)).collect();
     let source = BuiltInConnectors.source(format, &json!({ "paths": paths }))?;
     let dataset = in_order(source.discover(io, &[])?, &manifest, &places)?;
-    Ok(VisibleDataset { io: io.clone(), source, dataset, files, deleted_rows: false })
+    Ok(VisibleDataset {
+        io: io.clone(),
+        source,
+        dataset,
+        files,
+        deleted_rows: false,
+    })
 }
 
 fn named_file(root: &StorageLocation, file: &OutputFile) -> NamedFile {
@@ -165,7 +201,9 @@ fn named_file(root: &StorageLocation, file: &OutputFile) -> NamedFile {
     let inside = file.path.splitn(3, '/').nth(2).unwrap_or(&file.path);
     let (folder, name) = inside.rsplit_once('/').unwrap_or(("", inside));
     let name = name.strip_suffix(DATA_SUFFIX).unwrap_or(name);
-    let numbered = name.split_once('.').filter(|(start, _)| start.starts_with("part-"));
+    let numbered = name
+        .split_once('.')
+        .filter(|(start, _)| start.starts_with("part-"));
     NamedFile {
         place: root.join(&file.path),
         folder: folder.to_owned(),
@@ -179,13 +217,32 @@ fn named_file(root: &StorageLocation, file: &OutputFile) -> NamedFile {
 /// The files with names: numbers in row order, in each partition.
 fn numbered(named: Vec<NamedFile>) -> Result<Vec<VisibleFile>> {
     let mut counters: BTreeMap<String, usize> = BTreeMap::new();
-    let file = |NamedFile { place, folder, extension, own_name, bytes, rows }: NamedFile| {
+    let file = |NamedFile {
+                    place,
+                    folder,
+                    extension,
+                    own_name,
+                    bytes,
+                    rows,
+                }: NamedFile| {
         let counter = counters.entry(folder.clone()).or_default();
         let name = own_name.unwrap_or_else(|| format!("part-{counter:05}.{extension}"));
         *counter += 1;
-        let name = if folder.is_empty() { name } else { format!("{folder}/{name}") };
-        let path = place.local.as_ref().map_or_else(|| place.shown.clone(), |local| local.display().to_string());
-        Ok(VisibleFile { path, name: RelativePath::new(name)?, bytes, rows })
+        let name = if folder.is_empty() {
+            name
+        } else {
+            format!("{folder}/{name}")
+        };
+        let path = place
+            .local
+            .as_ref()
+            .map_or_else(|| place.shown.clone(), |local| local.display().to_string());
+        Ok(VisibleFile {
+            path,
+            name: RelativePath::new(name)?,
+            bytes,
+            rows,
+        })
     };
     named.into_iter().map(file).collect()
 }
@@ -193,19 +250,33 @@ fn numbered(named: Vec<NamedFile>) -> Result<Vec<VisibleFile>> {
 /// The pieces in the order of the manifest.
 fn in_order(mut dataset: Dataset, manifest: &Manifest, places: &[String]) -> Result<Dataset> {
     // All files lie equally deep below the output.
-    let depth = manifest.files().next().map_or(0, |file| file.path.matches('/').count());
+    let depth = manifest
+        .files()
+        .next()
+        .map_or(0, |file| file.path.matches('/').count());
     let mut found: HashMap<String, Vec<_>> = HashMap::new();
     for piece in dataset.spans.into_iter().flat_map(|span| span.pieces) {
-        let start = piece.path.rmatch_indices('/').nth(depth).map_or(0, |(slash, _)| slash + 1);
-        found.entry(piece.path[start..].to_owned()).or_default().push(piece);
+        let start = piece
+            .path
+            .rmatch_indices('/')
+            .nth(depth)
+            .map_or(0, |(slash, _)| slash + 1);
+        found
+            .entry(piece.path[start..].to_owned())
+            .or_default()
+            .push(piece);
     }
     let mut spans = Vec::new();
     for (file, place) in manifest.files().zip(places) {
         let Some(pieces) = found.remove(&*file.path) else {
             let fault = Fault::new(codes::NOT_FOUND, "a file of the output is missing").file(place);
-            return Err(fault.hint("open the output again: a run may have replaced it; else run its spec again"));
+            return Err(fault.hint(
+                "open the output again: a run may have replaced it; else run its spec again",
+            ));
         };
-        spans.extend(pieces.into_iter().map(|piece| Span { pieces: vec![piece] }));
+        spans.extend(pieces.into_iter().map(|piece| Span {
+            pieces: vec![piece],
+        }));
     }
     dataset.spans = spans;
     Ok(dataset)

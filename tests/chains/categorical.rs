@@ -18,16 +18,22 @@ fn hash_bucket_of(bytes: &[u8], seed: u64, buckets: u64) -> i128 {
 
 /// The element's type of a list, or the type itself.
 fn element(kind: &CellKind) -> &CellKind {
-    if let CellKind::List(element) = kind { element } else { kind }
+    if let CellKind::List(element) = kind {
+        element
+    } else {
+        kind
+    }
 }
 
 /// The texts in a cell.
 fn texts(value: &CellValue, kind: &CellKind) -> ChainResult<Vec<String>> {
     match value {
         CellValue::Null => Ok(Vec::new()),
-        CellValue::List(elements) => {
-            elements.iter().filter(|e| !e.is_null()).map(|e| text_of(e, element(kind))).collect()
-        }
+        CellValue::List(elements) => elements
+            .iter()
+            .filter(|e| !e.is_null())
+            .map(|e| text_of(e, element(kind)))
+            .collect(),
         _ => Ok(vec![text_of(value, kind)?]),
     }
 }
@@ -59,13 +65,20 @@ fn mapped(
     let mut values = Vec::new();
     for value in table.values(at) {
         values.push(match value {
-            CellValue::List(elements) => {
-                CellValue::List(elements.iter().map(|e| one(e, element(&kind))).collect::<ChainResult<Vec<_>>>()?)
-            }
+            CellValue::List(elements) => CellValue::List(
+                elements
+                    .iter()
+                    .map(|e| one(e, element(&kind)))
+                    .collect::<ChainResult<Vec<_>>>()?,
+            ),
             value => one(value, &kind)?,
         });
     }
-    let kind = if matches!(kind, CellKind::List(_)) { CellKind::List(Box::new(id)) } else { id };
+    let kind = if matches!(kind, CellKind::List(_)) {
+        CellKind::List(Box::new(id))
+    } else {
+        id
+    };
     table.put(TypedColumn::new(output, kind), values);
     Ok(())
 }
@@ -77,7 +90,11 @@ pub fn hash_bucket(config: StepConfigReader<'_>, table: &CellTable) -> ChainResu
     for name in config.texts("columns") {
         let at = table.find(name)?;
         mapped(&mut table, at, config.output(name), INT64, |text| {
-            Ok(CellValue::Int(hash_bucket_of(text.as_bytes(), seed, buckets)))
+            Ok(CellValue::Int(hash_bucket_of(
+                text.as_bytes(),
+                seed,
+                buckets,
+            )))
         })?;
     }
     Ok(table)
@@ -85,7 +102,10 @@ pub fn hash_bucket(config: StepConfigReader<'_>, table: &CellTable) -> ChainResu
 
 pub fn cross(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let names = config.texts("columns");
-    let places = names.iter().map(|name| table.find(name)).collect::<ChainResult<Vec<_>>>()?;
+    let places = names
+        .iter()
+        .map(|name| table.find(name))
+        .collect::<ChainResult<Vec<_>>>()?;
     if places.iter().collect::<BTreeSet<_>>().len() < 2 {
         return Err("one column is not crossed".into());
     }
@@ -101,10 +121,16 @@ pub fn cross(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<Cel
             }
         }
         let whole = bytes.len() == 8 * places.len();
-        values.push(if whole { CellValue::Int(hash_bucket_of(&bytes, seed, buckets)) } else { CellValue::Null });
+        values.push(if whole {
+            CellValue::Int(hash_bucket_of(&bytes, seed, buckets))
+        } else {
+            CellValue::Null
+        });
     }
     let mut table = table.clone();
-    let name = config.text("name").map_or_else(|| names.join("_x_"), str::to_owned);
+    let name = config
+        .text("name")
+        .map_or_else(|| names.join("_x_"), str::to_owned);
     if table.has(&name) {
         return Err(format!("{name} exists"));
     }
@@ -126,7 +152,9 @@ pub fn vocabulary(config: StepConfigReader<'_>, table: &CellTable) -> ChainResul
                 if let Some(top) = config.whole("top_k") {
                     let mut ranked = tokens.clone();
                     by_count(&mut ranked);
-                    tokens.retain(|token| ranked.iter().position(|known| known == token) < Some(top as usize));
+                    tokens.retain(|token| {
+                        ranked.iter().position(|known| known == token) < Some(top as usize)
+                    });
                 }
             }
             _ => {
@@ -135,7 +163,11 @@ pub fn vocabulary(config: StepConfigReader<'_>, table: &CellTable) -> ChainResul
             }
         }
         tokens.truncate(config.whole("top_k").map_or(usize::MAX, |top| top as usize));
-        let mut words: Vec<String> = config.texts("reserved").into_iter().map(str::to_owned).collect();
+        let mut words: Vec<String> = config
+            .texts("reserved")
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
         words.extend(
             tokens
                 .into_iter()
@@ -144,13 +176,19 @@ pub fn vocabulary(config: StepConfigReader<'_>, table: &CellTable) -> ChainResul
         );
         let buckets = config.whole("oov_buckets").unwrap_or(0) as u64;
         let default = config.whole("default").unwrap_or(-1);
-        let id = if config.text("dtype") == Some("int32") { INT32 } else { INT64 };
+        let id = if config.text("dtype") == Some("int32") {
+            INT32
+        } else {
+            INT64
+        };
         mapped(&mut table, at, config.output(name), id, |text| {
-            Ok(CellValue::Int(match words.iter().position(|word| word == text) {
-                Some(id) => id as i128,
-                None if buckets == 0 => default.into(),
-                None => words.len() as i128 + hash_bucket_of(text.as_bytes(), 0, buckets),
-            }))
+            Ok(CellValue::Int(
+                match words.iter().position(|word| word == text) {
+                    Some(id) => id as i128,
+                    None if buckets == 0 => default.into(),
+                    None => words.len() as i128 + hash_bucket_of(text.as_bytes(), 0, buckets),
+                },
+            ))
         })?;
     }
     Ok(table)
@@ -162,22 +200,38 @@ pub fn ordinal(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<C
         let at = table.find(name)?;
         let kind = table.columns[at].kind.clone();
         let words: Vec<String> = match config.get("categories") {
-            Some(_) => config.texts("categories").into_iter().map(str::to_owned).collect(),
+            Some(_) => config
+                .texts("categories")
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
             None => {
-                let seen = table.rows.iter().filter(|row| row.fitted).map(|row| row.cells[at].clone());
+                let seen = table
+                    .rows
+                    .iter()
+                    .filter(|row| row.fitted)
+                    .map(|row| row.cells[at].clone());
                 let mut seen: Vec<CellValue> = seen.filter(|value| !value.is_null()).collect();
                 seen.sort();
                 seen.dedup();
-                seen.iter().map(|value| text_of(value, &kind)).collect::<ChainResult<_>>()?
+                seen.iter()
+                    .map(|value| text_of(value, &kind))
+                    .collect::<ChainResult<_>>()?
             }
         };
         let unknown = config.get("unknown");
-        let id = if config.text("dtype") == Some("int32") { INT32 } else { INT64 };
+        let id = if config.text("dtype") == Some("int32") {
+            INT32
+        } else {
+            INT64
+        };
         mapped(&mut table, at, config.output(name), id, |text| {
             match (words.iter().position(|word| word == text), unknown) {
                 (Some(id), _) => Ok(CellValue::Int(id as i128)),
                 (None, Some(Json::String(word))) if word == "missing" => Ok(CellValue::Null),
-                (None, Some(Json::Object(value))) => Ok(CellValue::Int(value["value"].as_i64().unwrap().into())),
+                (None, Some(Json::Object(value))) => {
+                    Ok(CellValue::Int(value["value"].as_i64().unwrap().into()))
+                }
                 _ => Err(format!("{text} is unknown")),
             }
         })?;
@@ -186,9 +240,16 @@ pub fn ordinal(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<C
 }
 
 /// The categories of `one_hot` and `multi_hot`, in byte order or as listed.
-fn categories(config: StepConfigReader<'_>, counts: BTreeMap<String, i64>) -> ChainResult<Vec<String>> {
+fn categories(
+    config: StepConfigReader<'_>,
+    counts: BTreeMap<String, i64>,
+) -> ChainResult<Vec<String>> {
     if config.get("categories").is_some() {
-        return Ok(config.texts("categories").into_iter().map(str::to_owned).collect());
+        return Ok(config
+            .texts("categories")
+            .into_iter()
+            .map(str::to_owned)
+            .collect());
     }
     let mut ranked: Vec<(String, i64)> = counts.into_iter().collect();
     ranked.retain(|(_, count)| *count >= config.whole("min_count").unwrap_or(1));
@@ -216,9 +277,14 @@ pub fn one_hot(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<C
             return Err("a list is no category".into());
         }
         let words = categories(config, counts(&table, at)?)?;
-        let vectors = table.values(at).map(|value| Ok(indicator(&words, &texts(value, &kind)?)));
+        let vectors = table
+            .values(at)
+            .map(|value| Ok(indicator(&words, &texts(value, &kind)?)));
         let vectors = vectors.collect::<ChainResult<Vec<_>>>()?;
-        table.put(TypedColumn::new(config.output(name), CellKind::Vector(words.len())), vectors);
+        table.put(
+            TypedColumn::new(config.output(name), CellKind::Vector(words.len())),
+            vectors,
+        );
     }
     Ok(table)
 }
@@ -230,9 +296,11 @@ pub fn multi_hot(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult
         let kind = table.columns[at].kind.clone();
         let parts = |value: &CellValue| -> ChainResult<Vec<String>> {
             match (config.text("delimiter"), value) {
-                (Some(delimiter), CellValue::Text(text)) => {
-                    Ok(text.split(delimiter).filter(|part| !part.is_empty()).map(str::to_owned).collect())
-                }
+                (Some(delimiter), CellValue::Text(text)) => Ok(text
+                    .split(delimiter)
+                    .filter(|part| !part.is_empty())
+                    .map(str::to_owned)
+                    .collect()),
                 _ => texts(value, &kind),
             }
         };
@@ -243,12 +311,19 @@ pub fn multi_hot(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult
         }
         let mut counts = BTreeMap::new();
         for row in table.rows.iter().filter(|row| row.fitted) {
-            parts(&row.cells[at])?.into_iter().for_each(|part| *counts.entry(part).or_insert(0) += 1);
+            parts(&row.cells[at])?
+                .into_iter()
+                .for_each(|part| *counts.entry(part).or_insert(0) += 1);
         }
         let words = categories(config, counts)?;
-        let vectors = table.values(at).map(|value| Ok(indicator(&words, &parts(value)?)));
+        let vectors = table
+            .values(at)
+            .map(|value| Ok(indicator(&words, &parts(value)?)));
         let vectors = vectors.collect::<ChainResult<Vec<_>>>()?;
-        table.put(TypedColumn::new(config.output(name), CellKind::Vector(words.len())), vectors);
+        table.put(
+            TypedColumn::new(config.output(name), CellKind::Vector(words.len())),
+            vectors,
+        );
     }
     Ok(table)
 }

@@ -36,7 +36,11 @@ pub struct ChainSource {
 impl ChainSource {
     /// The rows as they are read: file after file, and in order of time where the times of files do not overlap.
     pub fn in_reading_order(&self, files: usize) -> CellTable {
-        let time = self.series.time.as_ref().and_then(|time| self.table.find(time).ok());
+        let time = self
+            .series
+            .time
+            .as_ref()
+            .and_then(|time| self.table.find(time).ok());
         let each = self.table.rows.len().div_ceil(files).max(1);
         let mut chunks: Vec<&[CellRow]> = self.table.rows.chunks(each).collect();
         if let Some(time) = time {
@@ -46,11 +50,17 @@ impl ChainSource {
             };
             let mut ordered = chunks.clone();
             ordered.sort_by_key(|rows| extent(rows));
-            if ordered.windows(2).all(|pair| extent(pair[0]).1 <= extent(pair[1]).0) {
+            if ordered
+                .windows(2)
+                .all(|pair| extent(pair[0]).1 <= extent(pair[1]).0)
+            {
                 chunks = ordered;
             }
         }
-        CellTable { rows: chunks.concat(), ..self.table.clone() }
+        CellTable {
+            rows: chunks.concat(),
+            ..self.table.clone()
+        }
     }
 }
 
@@ -70,7 +80,10 @@ pub struct ChainFailure {
 
 impl ChainFailure {
     pub fn new(way: impl Into<String>, message: impl Into<String>) -> ChainFailure {
-        ChainFailure { way: way.into(), message: message.into() }
+        ChainFailure {
+            way: way.into(),
+            message: message.into(),
+        }
     }
 }
 
@@ -134,18 +147,31 @@ impl RandomChain {
             writeln!(text, "  {}:", node.name).unwrap();
             match &node.input {
                 ChainInput::From(from) => writeln!(text, "    from: {from}").unwrap(),
-                ChainInput::Union(all) => writeln!(text, "    union: {}", serde_json::json!(all)).unwrap(),
+                ChainInput::Union(all) => {
+                    writeln!(text, "    union: {}", serde_json::json!(all)).unwrap()
+                }
             }
             if node.fitted {
                 text += "    fit_on: train\n";
             }
-            text += if node.steps.is_empty() { "" } else { "    do:\n" };
-            node.steps.iter().for_each(|step| writeln!(text, "      - {step}").unwrap());
+            text += if node.steps.is_empty() {
+                ""
+            } else {
+                "    do:\n"
+            };
+            node.steps
+                .iter()
+                .for_each(|step| writeln!(text, "      - {step}").unwrap());
         }
         if let Some(split) = &self.split {
             writeln!(text, "split:\n  train: {}", serde_json::json!(split)).unwrap();
         }
-        writeln!(text, "sinks:\n  table: {{ from: {}, parquet: {{ path: \"{out}\" }} }}", self.last()).unwrap();
+        writeln!(
+            text,
+            "sinks:\n  table: {{ from: {}, parquet: {{ path: \"{out}\" }} }}",
+            self.last()
+        )
+        .unwrap();
         text
     }
 
@@ -153,7 +179,13 @@ impl RandomChain {
     pub fn write(&self, shop: &TestDirectory, data: &str, layout: ChainLayout) {
         for source in &self.sources {
             let dir = format!("{data}/{}", source.name);
-            series::write(shop, &dir, &source.table.batch(), layout.files, layout.group_rows);
+            series::write(
+                shop,
+                &dir,
+                &source.table.batch(),
+                layout.files,
+                layout.group_rows,
+            );
         }
     }
 
@@ -167,11 +199,15 @@ impl RandomChain {
                 Some(program) => chain.run_program(layout, program),
             }));
             // Without a receiver the test has given up already.
-            let _ = sender.send(outcome.unwrap_or_else(|_| Err(ChainFailure::new("panic", "a panic"))));
+            let _ =
+                sender.send(outcome.unwrap_or_else(|_| Err(ChainFailure::new("panic", "a panic"))));
         });
-        receiver
-            .recv_timeout(PATIENCE)
-            .unwrap_or_else(|_| Err(ChainFailure::new("hang", format!("no end after {PATIENCE:?}"))))
+        receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+            Err(ChainFailure::new(
+                "hang",
+                format!("no end after {PATIENCE:?}"),
+            ))
+        })
     }
 
     fn run_here(&self, layout: ChainLayout) -> Result<RecordBatch, ChainFailure> {
@@ -180,8 +216,13 @@ impl RandomChain {
         let text = self.spec(&shop.at("data"), &shop.at("out"));
         let forebay = Forebay::new();
         let shown = |fault: Fault| ChainFailure::new(fault.code().name, fault.to_string());
-        let pipeline =
-            forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &forebay.spec_catalog()).map_err(shown)?;
+        let pipeline = forebay::spec::parse(
+            &text,
+            "spec.yaml",
+            &BTreeMap::new(),
+            &forebay.spec_catalog(),
+        )
+        .map_err(shown)?;
         let options = SessionOptions {
             threads: layout.threads,
             memory_bytes: MEMORY_BYTES,
@@ -189,13 +230,21 @@ impl RandomChain {
             state: shop.at("state"),
             run_id: None,
         };
-        let session = forebay.with_options(options).session().map_err(shown)?.allowing_empty(true);
+        let session = forebay
+            .with_options(options)
+            .session()
+            .map_err(shown)?
+            .allowing_empty(true);
         session.run(&pipeline).map_err(shown)?;
         Ok(shop.visible("out"))
     }
 
     /// Runs the chain through the program.
-    fn run_program(&self, layout: ChainLayout, program: ProgramOptions) -> Result<RecordBatch, ChainFailure> {
+    fn run_program(
+        &self,
+        layout: ChainLayout,
+        program: ProgramOptions,
+    ) -> Result<RecordBatch, ChainFailure> {
         let shop = TestDirectory::new();
         self.write(&shop, "data", layout);
         shop.write("spec.yaml", &self.spec("data", "out"));
@@ -209,13 +258,18 @@ impl RandomChain {
         ];
         if program.local_workers > 0 {
             args.push(format!("--local-workers={}", program.local_workers));
-            args.extend(["--lease-seconds=2".to_owned(), "--grace-seconds=2".to_owned()]);
+            args.extend([
+                "--lease-seconds=2".to_owned(),
+                "--grace-seconds=2".to_owned(),
+            ]);
         }
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         // Every file may be a range of its own.
         let command = || {
             let mut command = shop.command(&args);
-            command.env("FOREBAY_RANGE_BYTES", "1").env("FOREBAY_JOIN_BYTES", "1000");
+            command
+                .env("FOREBAY_RANGE_BYTES", "1")
+                .env("FOREBAY_JOIN_BYTES", "1000");
             command
         };
         if let Some(at) = program.killed_at {
@@ -227,8 +281,16 @@ impl RandomChain {
         }
         let call = wait_or_kill(&mut command())?;
         if call.code != 0 {
-            let code = call.stderr.split(['[', ']']).find(|word| word.starts_with("FB")).unwrap_or_default().to_owned();
-            return Err(ChainFailure::new(format!("exit {} {code}", call.code), call.stderr));
+            let code = call
+                .stderr
+                .split(['[', ']'])
+                .find(|word| word.starts_with("FB"))
+                .unwrap_or_default()
+                .to_owned();
+            return Err(ChainFailure::new(
+                format!("exit {} {code}", call.code),
+                call.stderr,
+            ));
         }
         Ok(shop.visible("out"))
     }
@@ -242,7 +304,11 @@ const TRY_AGAIN: i32 = 75;
 
 /// Waits for a call of the program, and ends it where it takes too long.
 fn wait_or_kill(command: &mut Command) -> Result<ProgramOutput, ChainFailure> {
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut stderr = child.stderr.take().unwrap();
     let (sender, receiver) = mpsc::channel();
     let reader = std::thread::spawn(move || {
@@ -259,7 +325,14 @@ fn wait_or_kill(command: &mut Command) -> Result<ProgramOutput, ChainFailure> {
     }
     let code = child.wait().unwrap().code().unwrap_or(KILLED);
     if !in_time {
-        return Err(ChainFailure::new("hang", format!("no end after {PROGRAM_PATIENCE:?}")));
+        return Err(ChainFailure::new(
+            "hang",
+            format!("no end after {PROGRAM_PATIENCE:?}"),
+        ));
     }
-    Ok(ProgramOutput { code, stdout: String::new(), stderr: reader.join().unwrap() })
+    Ok(ProgramOutput {
+        code,
+        stdout: String::new(),
+        stderr: reader.join().unwrap(),
+    })
 }

@@ -5,27 +5,67 @@ use serde_json::Value as Json;
 
 use super::config::StepConfigReader;
 use super::expression;
-use super::table::{CellKind, CellRow, CellTable, CellValue, DECIMAL, INT32, INT64, TypedColumn, ValueExactness};
+use super::table::{
+    CellKind, CellRow, CellTable, CellValue, DECIMAL, INT32, INT64, TypedColumn, ValueExactness,
+};
 
 type ChainResult<T> = std::result::Result<T, String>;
 
 pub fn select(config: &Json, table: &CellTable) -> ChainResult<CellTable> {
-    let names = config.as_array().ok_or("no list")?.iter().filter_map(Json::as_str);
-    project(table, names.map(|name| Ok((table.find(name)?, name.to_owned()))).collect::<ChainResult<Vec<_>>>()?)
+    let names = config
+        .as_array()
+        .ok_or("no list")?
+        .iter()
+        .filter_map(Json::as_str);
+    project(
+        table,
+        names
+            .map(|name| Ok((table.find(name)?, name.to_owned())))
+            .collect::<ChainResult<Vec<_>>>()?,
+    )
 }
 
 pub fn drop(config: &Json, table: &CellTable) -> ChainResult<CellTable> {
-    let gone: Vec<&str> = config.as_array().ok_or("no list")?.iter().filter_map(Json::as_str).collect();
-    gone.iter().try_for_each(|name| table.find(name).map(|_| ()))?;
-    let left = table.columns.iter().enumerate().filter(|(_, column)| !gone.contains(&column.name.as_str()));
-    project(table, left.map(|(at, column)| (at, column.name.clone())).collect())
+    let gone: Vec<&str> = config
+        .as_array()
+        .ok_or("no list")?
+        .iter()
+        .filter_map(Json::as_str)
+        .collect();
+    gone.iter()
+        .try_for_each(|name| table.find(name).map(|_| ()))?;
+    let left = table
+        .columns
+        .iter()
+        .enumerate()
+        .filter(|(_, column)| !gone.contains(&column.name.as_str()));
+    project(
+        table,
+        left.map(|(at, column)| (at, column.name.clone())).collect(),
+    )
 }
 
 pub fn rename(config: &Json, table: &CellTable) -> ChainResult<CellTable> {
     let names = config.as_object().ok_or("no map")?;
-    names.keys().try_for_each(|old| table.find(old).map(|_| ()))?;
-    let new = |column: &TypedColumn| names.get(&column.name).and_then(Json::as_str).unwrap_or(&column.name).to_owned();
-    project(table, table.columns.iter().enumerate().map(|(at, column)| (at, new(column))).collect())
+    names
+        .keys()
+        .try_for_each(|old| table.find(old).map(|_| ()))?;
+    let new = |column: &TypedColumn| {
+        names
+            .get(&column.name)
+            .and_then(Json::as_str)
+            .unwrap_or(&column.name)
+            .to_owned()
+    };
+    project(
+        table,
+        table
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(at, column)| (at, new(column)))
+            .collect(),
+    )
 }
 
 /// Columns by their places, with their new names.
@@ -38,12 +78,21 @@ pub fn project(table: &CellTable, wanted: Vec<(usize, String)>) -> ChainResult<C
     if names.windows(2).any(|pair| pair[0] == pair[1]) {
         return Err("two columns of one name".into());
     }
-    let columns = wanted.iter().map(|(at, name)| TypedColumn { name: name.clone(), ..table.columns[*at].clone() });
+    let columns = wanted.iter().map(|(at, name)| TypedColumn {
+        name: name.clone(),
+        ..table.columns[*at].clone()
+    });
     let rows = table.rows.iter().map(|row| CellRow {
-        cells: wanted.iter().map(|(at, _)| row.cells[*at].clone()).collect(),
+        cells: wanted
+            .iter()
+            .map(|(at, _)| row.cells[*at].clone())
+            .collect(),
         fitted: row.fitted,
     });
-    Ok(CellTable { columns: columns.collect(), rows: rows.collect() })
+    Ok(CellTable {
+        columns: columns.collect(),
+        rows: rows.collect(),
+    })
 }
 
 pub fn filter(config: &Json, table: &CellTable) -> ChainResult<CellTable> {
@@ -54,7 +103,10 @@ pub fn filter(config: &Json, table: &CellTable) -> ChainResult<CellTable> {
             rows.push(row.clone());
         }
     }
-    Ok(CellTable { rows, ..table.clone() })
+    Ok(CellTable {
+        rows,
+        ..table.clone()
+    })
 }
 
 pub fn derive(config: &Json, table: &CellTable) -> ChainResult<CellTable> {
@@ -65,17 +117,33 @@ pub fn derive(config: &Json, table: &CellTable) -> ChainResult<CellTable> {
         if table.has(name) && !text.contains(name.as_str()) {
             return Err("a column would be overwritten".into());
         }
-        let values = table.rows.iter().map(|row| expression.value(&row.cells)).collect::<ChainResult<Vec<_>>>()?;
+        let values = table
+            .rows
+            .iter()
+            .map(|row| expression.value(&row.cells))
+            .collect::<ChainResult<Vec<_>>>()?;
         let kind = expression.kind();
-        let care = if kind.is_float() { ValueExactness::Near(1e4) } else { ValueExactness::Tame };
-        table.put(TypedColumn { care, ..TypedColumn::new(name, kind) }, values);
+        let care = if kind.is_float() {
+            ValueExactness::Near(1e4)
+        } else {
+            ValueExactness::Tame
+        };
+        table.put(
+            TypedColumn {
+                care,
+                ..TypedColumn::new(name, kind)
+            },
+            values,
+        );
     }
     Ok(table)
 }
 
 pub fn explode(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let at = table.find(config.text("column").ok_or("no column")?)?;
-    let CellKind::List(element) = &table.columns[at].kind else { return Err("not a list".into()) };
+    let CellKind::List(element) = &table.columns[at].kind else {
+        return Err("not a list".into());
+    };
     let mut columns = table.columns.clone();
     columns[at].kind = (**element).clone();
     let mut rows = Vec::new();
@@ -118,14 +186,23 @@ pub fn kind_of(word: &str) -> ChainResult<CellKind> {
 pub fn cast_columns(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let mut table = table.clone();
     let lenient = config.text("on_error") == Some("missing");
-    for (name, wanted) in config.get("columns").and_then(Json::as_object).ok_or("no map")? {
+    for (name, wanted) in config
+        .get("columns")
+        .and_then(Json::as_object)
+        .ok_or("no map")?
+    {
         let at = table.find(name)?;
-        let (from, to) = (table.columns[at].kind.clone(), kind_of(wanted.as_str().ok_or("no type")?)?);
-        let each = table.values(at).map(|value| match cast_value(value, &from, &to)? {
-            Some(value) => Ok(value),
-            None if lenient => Ok(CellValue::Null),
-            None => Err(format!("{value:?} is no {to:?}")),
-        });
+        let (from, to) = (
+            table.columns[at].kind.clone(),
+            kind_of(wanted.as_str().ok_or("no type")?)?,
+        );
+        let each = table
+            .values(at)
+            .map(|value| match cast_value(value, &from, &to)? {
+                Some(value) => Ok(value),
+                None if lenient => Ok(CellValue::Null),
+                None => Err(format!("{value:?} is no {to:?}")),
+            });
         let values = each.collect::<ChainResult<Vec<_>>>()?;
         table.columns[at].kind = to;
         let name = table.columns[at].clone();
@@ -147,7 +224,11 @@ pub fn nanoseconds(unit: TimeUnit) -> i128 {
 pub const DAY: i128 = 86_400_000_000_000;
 
 /// A value in another type; `None` where it does not fit.
-pub fn cast_value(value: &CellValue, from: &CellKind, to: &CellKind) -> ChainResult<Option<CellValue>> {
+pub fn cast_value(
+    value: &CellValue,
+    from: &CellKind,
+    to: &CellKind,
+) -> ChainResult<Option<CellValue>> {
     let fits = |x: i128| {
         let (least, greatest) = to.range();
         (least..=greatest).contains(&x).then_some(CellValue::Int(x))
@@ -156,24 +237,34 @@ pub fn cast_value(value: &CellValue, from: &CellKind, to: &CellKind) -> ChainRes
         (CellValue::Null, ..) => Some(CellValue::Null),
         _ if from == to => Some(value.clone()),
         (CellValue::Int(x), CellKind::Int { .. }, CellKind::Int { .. }) => fits(*x),
-        (CellValue::Int(x), CellKind::Int { .. }, CellKind::F32) => Some(CellValue::Float(f64::from(*x as f32))),
+        (CellValue::Int(x), CellKind::Int { .. }, CellKind::F32) => {
+            Some(CellValue::Float(f64::from(*x as f32)))
+        }
         (CellValue::Int(_), CellKind::Int { .. } | CellKind::Decimal, CellKind::F64) => {
             value.double(from).map(CellValue::Float)
         }
         (CellValue::Int(x), CellKind::Int { .. }, CellKind::Bool) => Some(CellValue::Bool(*x != 0)),
-        (CellValue::Int(x), CellKind::Decimal, CellKind::Int { .. }) => fits(x / 10i128.pow(DECIMAL.1 as u32)),
+        (CellValue::Int(x), CellKind::Decimal, CellKind::Int { .. }) => {
+            fits(x / 10i128.pow(DECIMAL.1 as u32))
+        }
         (CellValue::Int(x), CellKind::Time(unit), CellKind::Date) => {
             Some(CellValue::Int((x * nanoseconds(*unit)).div_euclid(DAY)))
         }
-        (CellValue::Int(x), CellKind::Date, CellKind::Time(unit)) => Some(CellValue::Int(x * DAY / nanoseconds(*unit))),
+        (CellValue::Int(x), CellKind::Date, CellKind::Time(unit)) => {
+            Some(CellValue::Int(x * DAY / nanoseconds(*unit)))
+        }
         (CellValue::Float(x), _, CellKind::Int { .. }) if x.is_finite() => fits(x.trunc() as i128),
         (CellValue::Float(_), _, CellKind::Int { .. }) => None,
         (CellValue::Float(x), _, CellKind::F32 | CellKind::F64) => Some(CellValue::float(*x, to)),
         (CellValue::Float(x), _, CellKind::Bool) => Some(CellValue::Bool(*x != 0.0)),
         (CellValue::Bool(x), _, CellKind::Int { .. }) => Some(CellValue::Int(i128::from(*x))),
-        (CellValue::Bool(x), _, CellKind::F32 | CellKind::F64) => Some(CellValue::Float(f64::from(u8::from(*x)))),
+        (CellValue::Bool(x), _, CellKind::F32 | CellKind::F64) => {
+            Some(CellValue::Float(f64::from(u8::from(*x))))
+        }
         (_, _, CellKind::Text) => Some(CellValue::Text(text_of(value, from)?)),
-        (CellValue::Text(text), _, CellKind::Int { .. }) if !text.starts_with('+') => text.parse().ok().and_then(fits),
+        (CellValue::Text(text), _, CellKind::Int { .. }) if !text.starts_with('+') => {
+            text.parse().ok().and_then(fits)
+        }
         _ => return Err(format!("{from:?} to {to:?}")),
     })
 }
@@ -221,7 +312,12 @@ impl CivilDate {
             left -= length;
             month += 1;
         }
-        CivilDate { days, year, month, day: left + 1 }
+        CivilDate {
+            days,
+            year,
+            month,
+            day: left + 1,
+        }
     }
 
     pub fn text(self) -> String {
@@ -235,7 +331,9 @@ impl CivilDate {
 
     /// From 1.
     pub fn of_year(self) -> i128 {
-        (0..).take_while(|back| CivilDate::of(self.days - back).year == self.year).count() as i128
+        (0..)
+            .take_while(|back| CivilDate::of(self.days - back).year == self.year)
+            .count() as i128
     }
 
     /// The week of ISO 8601: that of the Thursday nearby, counted in the Thursday's year.
@@ -266,7 +364,11 @@ pub fn date_parts(config: StepConfigReader<'_>, table: &CellTable) -> ChainResul
                 })
                 .collect();
             let output = format!("{name}_{part}");
-            if table.columns.iter().any(|column| column.name.starts_with(&output)) {
+            if table
+                .columns
+                .iter()
+                .any(|column| column.name.starts_with(&output))
+            {
                 return Err(format!("{output} exists"));
             }
             let first_and_count = match part {
@@ -283,17 +385,26 @@ pub fn date_parts(config: StepConfigReader<'_>, table: &CellTable) -> ChainResul
             match first_and_count {
                 Some((first, count)) if config.flag("cyclic") => {
                     for (word, of) in [("sin", f64::sin as fn(f64) -> f64), ("cos", f64::cos)] {
-                        let angle = |x: i128| std::f64::consts::TAU * (x - first) as f64 / f64::from(count);
+                        let angle =
+                            |x: i128| std::f64::consts::TAU * (x - first) as f64 / f64::from(count);
                         let values = values.iter().map(|value| match value {
                             CellValue::Int(x) => CellValue::float(of(angle(*x)), &CellKind::F32),
                             _ => CellValue::Null,
                         });
                         let column = TypedColumn::new(format!("{output}_{word}"), CellKind::F32);
                         let values = values.collect();
-                        table.put(TypedColumn { care: ValueExactness::Near(1.0), ..column }, values);
+                        table.put(
+                            TypedColumn {
+                                care: ValueExactness::Near(1.0),
+                                ..column
+                            },
+                            values,
+                        );
                     }
                 }
-                _ if part == "is_weekend" => table.put(TypedColumn::new(output, CellKind::Bool), values),
+                _ if part == "is_weekend" => {
+                    table.put(TypedColumn::new(output, CellKind::Bool), values)
+                }
                 _ => table.put(TypedColumn::new(output, INT32), values),
             }
         }
@@ -303,7 +414,10 @@ pub fn date_parts(config: StepConfigReader<'_>, table: &CellTable) -> ChainResul
 
 /// A part of a time in nanoseconds.
 pub fn part_of(time: i128, part: &str) -> CellValue {
-    let (date, seconds) = (CivilDate::of(time.div_euclid(DAY)), time.rem_euclid(DAY) / 1_000_000_000);
+    let (date, seconds) = (
+        CivilDate::of(time.div_euclid(DAY)),
+        time.rem_euclid(DAY) / 1_000_000_000,
+    );
     CellValue::Int(match part {
         "year" => date.year,
         "quarter" => (date.month - 1) / 3 + 1,

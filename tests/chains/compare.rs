@@ -29,7 +29,10 @@ pub fn same_bits(found: &CellTable, expected: &CellTable) -> Result<(), ChainFai
     for (at, column) in expected.columns.iter().enumerate() {
         for (row, (found, wanted)) in found.values(at).zip(expected.values(at)).enumerate() {
             if !equal_bits(found, wanted) {
-                let message = format!("row {row}, `{}`: {found:?} here and {wanted:?} there", column.name);
+                let message = format!(
+                    "row {row}, `{}`: {found:?} here and {wanted:?} there",
+                    column.name
+                );
                 return Err(ChainFailure::new("bits", message));
             }
         }
@@ -38,7 +41,13 @@ pub fn same_bits(found: &CellTable, expected: &CellTable) -> Result<(), ChainFai
 }
 
 fn shapes(found: &CellTable, expected: &CellTable) -> Result<(), ChainFailure> {
-    let names = |table: &CellTable| table.columns.iter().map(|c| (c.name.clone(), c.kind.clone())).collect::<Vec<_>>();
+    let names = |table: &CellTable| {
+        table
+            .columns
+            .iter()
+            .map(|c| (c.name.clone(), c.kind.clone()))
+            .collect::<Vec<_>>()
+    };
     if names(found) != names(expected) {
         let message = format!("columns {:?}, not {:?}", names(found), names(expected));
         return Err(ChainFailure::new("columns", message));
@@ -52,8 +61,14 @@ fn shapes(found: &CellTable, expected: &CellTable) -> Result<(), ChainFailure> {
 
 fn near(found: &CellValue, expected: &CellValue, column: &TypedColumn) -> bool {
     match (found, expected, column.care) {
-        (CellValue::Float(a), CellValue::Float(b), ValueExactness::Near(size)) if a.is_finite() && b.is_finite() => {
-            let share = if column.kind == CellKind::F32 { SINGLE } else { SHARE };
+        (CellValue::Float(a), CellValue::Float(b), ValueExactness::Near(size))
+            if a.is_finite() && b.is_finite() =>
+        {
+            let share = if column.kind == CellKind::F32 {
+                SINGLE
+            } else {
+                SHARE
+            };
             (a - b).abs() <= share * (a.abs() + b.abs()) + SHARE * size
         }
         _ => found == expected,

@@ -13,7 +13,8 @@ impl<'c> StepConfigReader<'c> {
 
     pub fn texts(self, name: &str) -> Vec<&'c str> {
         let list = self.get(name).and_then(Json::as_array);
-        list.map(|list| list.iter().filter_map(Json::as_str).collect()).unwrap_or_default()
+        list.map(|list| list.iter().filter_map(Json::as_str).collect())
+            .unwrap_or_default()
     }
 
     pub fn text(self, name: &str) -> Option<&'c str> {
@@ -33,7 +34,10 @@ impl<'c> StepConfigReader<'c> {
     }
 
     pub fn list(self, name: &str) -> Vec<&'c Json> {
-        self.get(name).and_then(Json::as_array).map(|list| list.iter().collect()).unwrap_or_default()
+        self.get(name)
+            .and_then(Json::as_array)
+            .map(|list| list.iter().collect())
+            .unwrap_or_default()
     }
 
     /// What the output of a column is called.

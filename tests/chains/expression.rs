@@ -15,7 +15,11 @@ pub enum BoundExpression {
 
 /// Parses an expression over the columns of a table.
 pub fn parse(text: &str, table: &CellTable) -> Result<BoundExpression, String> {
-    let mut parser = ExpressionParser { tokens: tokens(text)?, at: 0, table };
+    let mut parser = ExpressionParser {
+        tokens: tokens(text)?,
+        at: 0,
+        table,
+    };
     let expression = parser.either()?;
     match parser.peek() {
         None => Ok(expression),
@@ -30,10 +34,15 @@ fn tokens(text: &str) -> Result<Vec<String>, String> {
         let end = match first {
             '\'' => 1 + rest[1..].find('\'').ok_or("an open quote")? + 1,
             '"' => 1 + rest[1..].find('"').ok_or("an open quote")? + 1,
-            c if c.is_ascii_alphanumeric() || c == '_' => {
-                rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.')).unwrap_or(rest.len())
+            c if c.is_ascii_alphanumeric() || c == '_' => rest
+                .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.'))
+                .unwrap_or(rest.len()),
+            _ if ["<=", ">=", "<>", "||"]
+                .iter()
+                .any(|two| rest.starts_with(two)) =>
+            {
+                2
             }
-            _ if ["<=", ">=", "<>", "||"].iter().any(|two| rest.starts_with(two)) => 2,
             c => c.len_utf8(),
         };
         tokens.push(rest[..end].to_owned());
@@ -60,16 +69,25 @@ impl ExpressionParser<'_> {
     }
 
     fn expect(&mut self, token: &str) -> Result<(), String> {
-        if self.accept(token) { Ok(()) } else { Err(format!("{:?}, not `{token}`", self.peek())) }
+        if self.accept(token) {
+            Ok(())
+        } else {
+            Err(format!("{:?}, not `{token}`", self.peek()))
+        }
     }
 
     fn next(&mut self) -> Result<String, String> {
         self.at += 1;
-        self.tokens.get(self.at - 1).cloned().ok_or_else(|| "the text ends".to_owned())
+        self.tokens
+            .get(self.at - 1)
+            .cloned()
+            .ok_or_else(|| "the text ends".to_owned())
     }
 
     fn either(&mut self) -> Result<BoundExpression, String> {
-        self.left_to_right(&["OR"], |parser| parser.left_to_right(&["AND"], ExpressionParser::not))
+        self.left_to_right(&["OR"], |parser| {
+            parser.left_to_right(&["AND"], ExpressionParser::not)
+        })
     }
 
     fn left_to_right(
@@ -78,7 +96,10 @@ impl ExpressionParser<'_> {
         operand: impl Fn(&mut Self) -> Result<BoundExpression, String>,
     ) -> Result<BoundExpression, String> {
         let mut left = operand(self)?;
-        while let Some(operator) = operators.iter().find(|operator| self.peek() == Some(operator)) {
+        while let Some(operator) = operators
+            .iter()
+            .find(|operator| self.peek() == Some(operator))
+        {
             self.at += 1;
             left = BoundExpression::Call((*operator).to_owned(), vec![left, operand(self)?]);
         }
@@ -86,7 +107,11 @@ impl ExpressionParser<'_> {
     }
 
     fn not(&mut self) -> Result<BoundExpression, String> {
-        if self.accept("NOT") { Ok(BoundExpression::Call("NOT".into(), vec![self.not()?])) } else { self.compared() }
+        if self.accept("NOT") {
+            Ok(BoundExpression::Call("NOT".into(), vec![self.not()?]))
+        } else {
+            self.compared()
+        }
     }
 
     fn compared(&mut self) -> Result<BoundExpression, String> {
@@ -101,16 +126,27 @@ impl ExpressionParser<'_> {
         if self.accept("IS") {
             let not = self.accept("NOT");
             self.expect("NULL")?;
-            return Ok(BoundExpression::Call(if not { "IS NOT NULL" } else { "IS NULL" }.into(), vec![left]));
+            return Ok(BoundExpression::Call(
+                if not { "IS NOT NULL" } else { "IS NULL" }.into(),
+                vec![left],
+            ));
         }
         if self.accept("IN") {
             self.expect("(")?;
             return Ok(BoundExpression::In(Box::new(left), self.list()?));
         }
         let known = ["=", "<>", "<", "<=", ">", ">="];
-        let Some(operator) = known.into_iter().find(|operator| self.peek() == Some(operator)) else { return Ok(left) };
+        let Some(operator) = known
+            .into_iter()
+            .find(|operator| self.peek() == Some(operator))
+        else {
+            return Ok(left);
+        };
         self.at += 1;
-        Ok(BoundExpression::Call(operator.to_owned(), vec![left, sum(self)?]))
+        Ok(BoundExpression::Call(
+            operator.to_owned(),
+            vec![left, sum(self)?],
+        ))
     }
 
     /// Expressions up to the closing parenthesis.
@@ -160,12 +196,20 @@ impl ExpressionParser<'_> {
                 self.expect("END")?;
                 BoundExpression::Case(parts)
             }
-            text if first == '\'' => BoundExpression::Literal(CellValue::Text(text[1..text.len() - 1].to_owned())),
+            text if first == '\'' => {
+                BoundExpression::Literal(CellValue::Text(text[1..text.len() - 1].to_owned()))
+            }
             name if first == '"' => self.column(&name[1..name.len() - 1])?,
-            number if first.is_ascii_digit() => BoundExpression::Literal(match number.parse::<i128>() {
-                Ok(whole) => CellValue::Int(whole),
-                Err(_) => CellValue::Float(number.parse().map_err(|_| format!("{number} is no number"))?),
-            }),
+            number if first.is_ascii_digit() => {
+                BoundExpression::Literal(match number.parse::<i128>() {
+                    Ok(whole) => CellValue::Int(whole),
+                    Err(_) => CellValue::Float(
+                        number
+                            .parse()
+                            .map_err(|_| format!("{number} is no number"))?,
+                    ),
+                })
+            }
             function if self.peek() == Some("(") => {
                 self.at += 1;
                 BoundExpression::Call(function.to_owned(), self.list()?)
@@ -176,7 +220,10 @@ impl ExpressionParser<'_> {
 
     fn column(&self, name: &str) -> Result<BoundExpression, String> {
         let at = self.table.find(name)?;
-        Ok(BoundExpression::Column(at, self.table.columns[at].kind.clone()))
+        Ok(BoundExpression::Column(
+            at,
+            self.table.columns[at].kind.clone(),
+        ))
     }
 }
 
@@ -201,7 +248,9 @@ fn compare_values(operator: &str, a: &CellValue, b: &CellValue) -> CellValue {
 }
 
 fn fits(x: i128) -> Result<CellValue, String> {
-    i64::try_from(x).map(|x| CellValue::Int(x.into())).map_err(|_| "an overflow".to_owned())
+    i64::try_from(x)
+        .map(|x| CellValue::Int(x.into()))
+        .map_err(|_| "an overflow".to_owned())
 }
 
 fn arithmetic(operator: &str, a: &CellValue, b: &CellValue) -> Result<CellValue, String> {
@@ -285,7 +334,10 @@ impl BoundExpression {
                 found
             }
             BoundExpression::Call(name, args) => {
-                let values = args.iter().map(|arg| arg.value(cells)).collect::<Result<Vec<_>, _>>()?;
+                let values = args
+                    .iter()
+                    .map(|arg| arg.value(cells))
+                    .collect::<Result<Vec<_>, _>>()?;
                 call_function(name, &values)?
             }
         })
@@ -293,7 +345,11 @@ impl BoundExpression {
 }
 
 fn wider(a: CellKind, b: CellKind) -> CellKind {
-    if a == CellKind::F64 || b == CellKind::F64 { CellKind::F64 } else { a }
+    if a == CellKind::F64 || b == CellKind::F64 {
+        CellKind::F64
+    } else {
+        a
+    }
 }
 
 fn call_function(name: &str, args: &[CellValue]) -> Result<CellValue, String> {
@@ -302,7 +358,9 @@ fn call_function(name: &str, args: &[CellValue]) -> Result<CellValue, String> {
         _ => CellValue::Null,
     };
     Ok(match (name, args) {
-        ("AND", [CellValue::Bool(false), _] | [_, CellValue::Bool(false)]) => CellValue::Bool(false),
+        ("AND", [CellValue::Bool(false), _] | [_, CellValue::Bool(false)]) => {
+            CellValue::Bool(false)
+        }
         ("OR", [CellValue::Bool(true), _] | [_, CellValue::Bool(true)]) => CellValue::Bool(true),
         ("AND", [CellValue::Bool(true), CellValue::Bool(true)]) => CellValue::Bool(true),
         ("OR", [CellValue::Bool(false), CellValue::Bool(false)]) => CellValue::Bool(false),
@@ -311,7 +369,11 @@ fn call_function(name: &str, args: &[CellValue]) -> Result<CellValue, String> {
         ("NOT", _) => CellValue::Null,
         ("IS NULL", [x]) => CellValue::Bool(x.is_null()),
         ("IS NOT NULL", [x]) => CellValue::Bool(!x.is_null()),
-        ("COALESCE", all) => all.iter().find(|value| !value.is_null()).cloned().unwrap_or(CellValue::Null),
+        ("COALESCE", all) => all
+            .iter()
+            .find(|value| !value.is_null())
+            .cloned()
+            .unwrap_or(CellValue::Null),
         ("NULLIF", [a, b]) if compare_values("=", a, b) == CellValue::Bool(true) => CellValue::Null,
         ("NULLIF", [a, _]) => a.clone(),
         ("ABS", [CellValue::Int(x)]) => fits(x.abs())?,

@@ -41,18 +41,27 @@ impl InterpretedTables {
                 }
             }
             world.tables.insert(source.name.clone(), table);
-            world.series.insert(source.name.clone(), source.series.clone());
+            world
+                .series
+                .insert(source.name.clone(), source.series.clone());
         }
         Ok(world)
     }
 
     /// The rows that a step of the pipeline begins with.
     pub fn input(&self, input: &ChainInput) -> ChainResult<(CellTable, SeriesDeclaration)> {
-        let table = |name: &str| self.tables.get(name).ok_or_else(|| format!("no step {name}"));
+        let table = |name: &str| {
+            self.tables
+                .get(name)
+                .ok_or_else(|| format!("no step {name}"))
+        };
         Ok(match input {
             ChainInput::From(name) => (table(name)?.clone(), self.series[name].clone()),
             ChainInput::Union(names) => {
-                let tables = names.iter().map(|name| table(name)).collect::<ChainResult<Vec<_>>>()?;
+                let tables = names
+                    .iter()
+                    .map(|name| table(name))
+                    .collect::<ChainResult<Vec<_>>>()?;
                 (relational::union(&tables)?, self.series[&names[0]].clone())
             }
         })
@@ -105,14 +114,29 @@ pub fn step(
     series: &SeriesDeclaration,
     fitted: bool,
 ) -> ChainResult<CellTable> {
-    let (name, config) = step.as_object().and_then(|step| step.iter().next()).ok_or("no step")?;
-    let missing = |field: &&&str| config.get(**field).is_none_or(|value| value.as_array().is_some_and(Vec::is_empty));
+    let (name, config) = step
+        .as_object()
+        .and_then(|step| step.iter().next())
+        .ok_or("no step")?;
+    let missing = |field: &&&str| {
+        config
+            .get(**field)
+            .is_none_or(|value| value.as_array().is_some_and(Vec::is_empty))
+    };
     if let Some(field) = required(name).iter().find(missing) {
         return Err(format!("{name} needs {field}"));
     }
-    let output =
-        |column: &Json| format!("{}{}", column.as_str().unwrap_or(""), config["suffix"].as_str().unwrap_or(""));
-    let suffixed = config.get("suffix").and(config.get("columns")).and_then(Json::as_array);
+    let output = |column: &Json| {
+        format!(
+            "{}{}",
+            column.as_str().unwrap_or(""),
+            config["suffix"].as_str().unwrap_or("")
+        )
+    };
+    let suffixed = config
+        .get("suffix")
+        .and(config.get("columns"))
+        .and_then(Json::as_array);
     if suffixed.is_some_and(|columns| columns.iter().any(|column| table.has(&output(column)))) {
         return Err("an output exists already".into());
     }
@@ -164,12 +188,19 @@ pub fn step(
         "as_of_join" => relational::as_of_join(config_, table, world, series),
         other => Err(format!("no transform {other}")),
     }?;
-    out.rows.iter_mut().zip(parts).for_each(|(row, part)| row.fitted = part);
+    out.rows
+        .iter_mut()
+        .zip(parts)
+        .for_each(|(row, part)| row.fitted = part);
     Ok(out)
 }
 
 fn with_fitted_rows(table: &CellTable, parts: &[bool]) -> CellTable {
     let mut table = table.clone();
-    table.rows.iter_mut().zip(parts).for_each(|(row, part)| row.fitted = *part);
+    table
+        .rows
+        .iter_mut()
+        .zip(parts)
+        .for_each(|(row, part)| row.fitted = *part);
     table
 }

@@ -50,14 +50,25 @@ fn find_failure(chain: &RandomChain) -> Option<ChainFailure> {
         };
         let mut checked = compare::compare_tables(&found, &world.tables[chain.last()]);
         // Where files are read in another order, rows come in another order.
-        let read: Vec<CellTable> = chain.sources.iter().map(|source| source.in_reading_order(layout.files)).collect();
-        let alike =
-            known.iter().find(|(other, _)| other.iter().zip(&read).all(|(a, b)| compare::same_bits(a, b).is_ok()));
+        let read: Vec<CellTable> = chain
+            .sources
+            .iter()
+            .map(|source| source.in_reading_order(layout.files))
+            .collect();
+        let alike = known.iter().find(|(other, _)| {
+            other
+                .iter()
+                .zip(&read)
+                .all(|(a, b)| compare::same_bits(a, b).is_ok())
+        });
         if let Some((_, other)) = alike {
             checked = checked.and_then(|()| compare::same_bits(&found, other));
         }
         if let Err(difference) = checked {
-            return Some(ChainFailure { message: format!("{layout:?}: {}", difference.message), ..difference });
+            return Some(ChainFailure {
+                message: format!("{layout:?}: {}", difference.message),
+                ..difference
+            });
         }
         known.push((read, found));
     }
@@ -65,16 +76,31 @@ fn find_failure(chain: &RandomChain) -> Option<ChainFailure> {
 }
 
 fn table_text(table: &CellTable) -> String {
-    let names = table.columns.iter().map(|column| format!("{}: {:?}", column.name, column.kind));
-    let rows =
-        table.rows.iter().map(|row| format!("  {:?}{}\n", row.cells, if row.fitted { "" } else { " (not fitted)" }));
-    format!("{}\n{}", names.collect::<Vec<_>>().join(", "), rows.collect::<String>())
+    let names = table
+        .columns
+        .iter()
+        .map(|column| format!("{}: {:?}", column.name, column.kind));
+    let rows = table.rows.iter().map(|row| {
+        format!(
+            "  {:?}{}\n",
+            row.cells,
+            if row.fitted { "" } else { " (not fitted)" }
+        )
+    });
+    format!(
+        "{}\n{}",
+        names.collect::<Vec<_>>().join(", "),
+        rows.collect::<String>()
+    )
 }
 
 /// Everything that it takes to see a failure again.
 fn report(seed: u64, chain: RandomChain, failed: ChainFailure) -> String {
     let (chain, ChainFailure { message, .. }) = shrink::shrink_chain(chain, failed, find_failure);
-    let sources = chain.sources.iter().map(|source| format!("{}: {}", source.name, table_text(&source.table)));
+    let sources = chain
+        .sources
+        .iter()
+        .map(|source| format!("{}: {}", source.name, table_text(&source.table)));
     let expected = interpreter::interpret_chain(&chain, chain.layouts[0].files)
         .map(|world| table_text(&world.tables[chain.last()]));
     format!(
@@ -94,7 +120,9 @@ fn random_chains_match_the_interpreter() {
     for seed in first..first + count {
         let chain = generator::chain(seed);
         for step in chain.nodes.iter().flat_map(|node| &node.steps) {
-            *used.entry(step.as_object().unwrap().keys().next().unwrap().clone()).or_default() += 1;
+            *used
+                .entry(step.as_object().unwrap().keys().next().unwrap().clone())
+                .or_default() += 1;
         }
         if let Some(failed) = find_failure(&chain) {
             let report = report(seed, chain, failed);
@@ -107,11 +135,19 @@ fn random_chains_match_the_interpreter() {
     }
     if count >= CHAINS {
         // A generator that forgets a transform would not be noticed otherwise.
-        let all = generator::TRANSFORMS.iter().chain(&generator::GATHERS).chain(&["join", "as_of_join"]);
+        let all = generator::TRANSFORMS
+            .iter()
+            .chain(&generator::GATHERS)
+            .chain(&["join", "as_of_join"]);
         let forgotten: Vec<_> = all.filter(|name| !used.contains_key(**name)).collect();
         assert!(forgotten.is_empty(), "never drawn: {forgotten:?}");
     }
-    assert!(failures.is_empty(), "{} chains fail: {}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} chains fail: {}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
 
 /// Writes what every transform of some chains is given and comes to, for `peer.py`: a JSON object a line into the
@@ -135,7 +171,9 @@ fn steps_for_peers() {
                 let (before, after) = (upto(step), upto(step + 1));
                 let name = &chain.nodes[node].name;
                 let others = before.tables.iter().filter(|(other, _)| *other != name);
-                let others: serde_json::Map<_, _> = others.map(|(name, table)| (name.clone(), json(table))).collect();
+                let others: serde_json::Map<_, _> = others
+                    .map(|(name, table)| (name.clone(), json(table)))
+                    .collect();
                 let line = serde_json::json!({
                     "seed": seed,
                     "step": chain.nodes[node].steps[step],
@@ -158,14 +196,19 @@ fn json(table: &CellTable) -> serde_json::Value {
         match value {
             CellValue::Null => serde_json::Value::Null,
             CellValue::Bool(x) => (*x).into(),
-            CellValue::Int(x) => i64::try_from(*x).map_or_else(|_| x.to_string().into(), serde_json::Value::from),
+            CellValue::Int(x) => {
+                i64::try_from(*x).map_or_else(|_| x.to_string().into(), serde_json::Value::from)
+            }
             CellValue::Float(x) if x.is_finite() => (*x).into(),
             CellValue::Float(x) => x.to_string().into(),
             CellValue::Text(x) => x.as_str().into(),
             CellValue::List(x) => x.iter().map(cell).collect(),
         }
     }
-    let columns = table.columns.iter().map(|column| (&column.name, format!("{:?}", column.kind)));
+    let columns = table
+        .columns
+        .iter()
+        .map(|column| (&column.name, format!("{:?}", column.kind)));
     serde_json::json!({
         "columns": columns.collect::<Vec<_>>(),
         "rows": table.rows.iter().map(|row| row.cells.iter().map(cell).collect()).collect::<Vec<serde_json::Value>>(),

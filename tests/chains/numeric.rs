@@ -12,7 +12,11 @@ type ChainResult<T> = std::result::Result<T, String>;
 
 /// The type of a column that has been scaled.
 fn scaled(kind: &CellKind) -> CellKind {
-    if matches!(kind, CellKind::F64 | CellKind::Decimal) { CellKind::F64 } else { CellKind::F32 }
+    if matches!(kind, CellKind::F64 | CellKind::Decimal) {
+        CellKind::F64
+    } else {
+        CellKind::F32
+    }
 }
 
 /// Computes columns of numbers one after the other: `of` gets the doubles that were learned from, and gives
@@ -32,7 +36,12 @@ fn each_column(
             return Err(format!("{name} is no number"));
         }
         let doubles = |row: &CellRow| row.cells[at].double(&from);
-        let seen: Vec<f64> = out.rows.iter().filter(|row| row.fitted).filter_map(doubles).collect();
+        let seen: Vec<f64> = out
+            .rows
+            .iter()
+            .filter(|row| row.fitted)
+            .filter_map(doubles)
+            .collect();
         let all: Vec<f64> = out.rows.iter().filter_map(doubles).collect();
         let become_ = of(seen.into_iter().filter(|x| !x.is_nan()).collect())?;
         let to = kind(&from);
@@ -45,22 +54,43 @@ fn each_column(
                 Some(other) => other,
             })
             .collect();
-        out.put(TypedColumn { name: config.output(name), kind: to, care: care(&all) }, values);
+        out.put(
+            TypedColumn {
+                name: config.output(name),
+                kind: to,
+                care: care(&all),
+            },
+            values,
+        );
     }
     Ok(out)
 }
 
 fn near_largest(values: &[f64]) -> ValueExactness {
-    ValueExactness::Near(values.iter().filter(|x| x.is_finite()).fold(1.0, |size: f64, x| size.max(x.abs())))
+    ValueExactness::Near(
+        values
+            .iter()
+            .filter(|x| x.is_finite())
+            .fold(1.0, |size: f64, x| size.max(x.abs())),
+    )
 }
 
 pub fn log1p(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
-    each_column(config, table, scaled, |_| ValueExactness::Near(1.0), |_| Ok(Box::new(|x| CellValue::Float(x.ln_1p()))))
+    each_column(
+        config,
+        table,
+        scaled,
+        |_| ValueExactness::Near(1.0),
+        |_| Ok(Box::new(|x| CellValue::Float(x.ln_1p()))),
+    )
 }
 
 pub fn clip(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let (min, max) = (config.number("min"), config.number("max"));
-    if min.zip(max).is_some_and(|(min, max)| min.ceil() > max.floor()) {
+    if min
+        .zip(max)
+        .is_some_and(|(min, max)| min.ceil() > max.floor())
+    {
         return Err("no whole number is inside the bounds".into());
     }
     let mut out = table.clone();
@@ -68,7 +98,11 @@ pub fn clip(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<Cell
         let at = out.find(name)?;
         let column = out.columns[at].clone();
         let (least, greatest) = column.kind.range();
-        let kind = if column.kind == CellKind::Decimal { CellKind::F64 } else { column.kind.clone() };
+        let kind = if column.kind == CellKind::Decimal {
+            CellKind::F64
+        } else {
+            column.kind.clone()
+        };
         let clipped = |value: &CellValue| match value {
             CellValue::Int(x) if column.kind.is_int() => {
                 let low = min.map_or(least, |min| min.ceil() as i128);
@@ -85,7 +119,14 @@ pub fn clip(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<Cell
             },
         };
         let values = out.values(at).map(clipped).collect();
-        out.put(TypedColumn { name: config.output(name), kind: kind.clone(), care: column.care }, values);
+        out.put(
+            TypedColumn {
+                name: config.output(name),
+                kind: kind.clone(),
+                care: column.care,
+            },
+            values,
+        );
     }
     Ok(out)
 }
@@ -104,11 +145,21 @@ pub struct GroupMoments {
 impl GroupMoments {
     pub fn of(values: &[f64]) -> GroupMoments {
         let n = values.len() as f64;
-        let mean = if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / n };
+        let mean = if values.is_empty() {
+            0.0
+        } else {
+            values.iter().sum::<f64>() / n
+        };
         let squares = values.iter().map(|x| (x - mean) * (x - mean)).sum();
         let min = values.iter().copied().fold(f64::INFINITY, f64::min);
         let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        GroupMoments { n, mean, min, max, squares }
+        GroupMoments {
+            n,
+            mean,
+            min,
+            max,
+            squares,
+        }
     }
 
     /// The variance; 0 where there are too few values, and no number beside infinities.
@@ -129,8 +180,16 @@ fn scale_columns_by_moments(
     table: &CellTable,
     scale: impl Fn(Option<&GroupMoments>, f64) -> f64,
 ) -> ChainResult<CellTable> {
-    let keys = config.texts("by").into_iter().map(|key| table.find(key)).collect::<ChainResult<Vec<_>>>()?;
-    let key = |row: &CellRow| keys.iter().map(|at| row.cells[*at].clone()).collect::<Vec<_>>();
+    let keys = config
+        .texts("by")
+        .into_iter()
+        .map(|key| table.find(key))
+        .collect::<ChainResult<Vec<_>>>()?;
+    let key = |row: &CellRow| {
+        keys.iter()
+            .map(|at| row.cells[*at].clone())
+            .collect::<Vec<_>>()
+    };
     let mut out = table.clone();
     for name in config.texts("columns") {
         let at = table.find(name)?;
@@ -147,15 +206,30 @@ fn scale_columns_by_moments(
             let group = groups.entry(key(row)).or_default();
             group.extend(row.cells[at].double(&column.kind).filter(|x| !x.is_nan()));
         }
-        let groups: BTreeMap<_, _> = groups.into_iter().map(|(key, values)| (key, GroupMoments::of(&values))).collect();
+        let groups: BTreeMap<_, _> = groups
+            .into_iter()
+            .map(|(key, values)| (key, GroupMoments::of(&values)))
+            .collect();
         let kind = scaled(&column.kind);
         let each = table.rows.iter().map(|row| {
             let x = row.cells[at].double(&column.kind);
-            x.map_or(CellValue::Null, |x| CellValue::float(scale(groups.get(&key(row)), x), &kind))
+            x.map_or(CellValue::Null, |x| {
+                CellValue::float(scale(groups.get(&key(row)), x), &kind)
+            })
         });
         let values: Vec<CellValue> = each.collect();
-        let doubles: Vec<f64> = values.iter().filter_map(|value| value.double(&kind)).collect();
-        out.put(TypedColumn { name: config.output(name), kind, care: near_largest(&doubles) }, values);
+        let doubles: Vec<f64> = values
+            .iter()
+            .filter_map(|value| value.double(&kind))
+            .collect();
+        out.put(
+            TypedColumn {
+                name: config.output(name),
+                kind,
+                care: near_largest(&doubles),
+            },
+            values,
+        );
     }
     Ok(out)
 }
@@ -166,7 +240,11 @@ pub fn standardize(config: StepConfigReader<'_>, table: &CellTable) -> ChainResu
     scale_columns_by_moments(config, table, |moments, x| {
         let Some(moments) = moments.filter(|moments| moments.n > 0.0) else {
             // Nothing seen: mean 0, variance 0.
-            return if zero && moments.is_some() && !x.is_nan() { 0.0 } else { x };
+            return if zero && moments.is_some() && !x.is_nan() {
+                0.0
+            } else {
+                x
+            };
         };
         match moments.variance(ddof) {
             0.0 if zero && !x.is_nan() => 0.0,
@@ -177,7 +255,10 @@ pub fn standardize(config: StepConfigReader<'_>, table: &CellTable) -> ChainResu
 }
 
 pub fn min_max(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
-    let (lo, hi) = (config.number("lo").unwrap_or(0.0), config.number("hi").unwrap_or(1.0));
+    let (lo, hi) = (
+        config.number("lo").unwrap_or(0.0),
+        config.number("hi").unwrap_or(1.0),
+    );
     scale_columns_by_moments(config, table, |moments, x| {
         let known = moments.filter(|moments| moments.n > 0.0);
         match known {
@@ -209,7 +290,10 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
 }
 
 pub fn robust_scale(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
-    let (lower, upper) = (config.number("lower").unwrap_or(0.25), config.number("upper").unwrap_or(0.75));
+    let (lower, upper) = (
+        config.number("lower").unwrap_or(0.25),
+        config.number("upper").unwrap_or(0.75),
+    );
     each_column(config, table, scaled, near_largest, |seen| {
         let seen = sorted(seen);
         if seen.is_empty() {
@@ -225,12 +309,19 @@ pub fn robust_scale(config: StepConfigReader<'_>, table: &CellTable) -> ChainRes
 /// The boundaries of `q` buckets of about equal size.
 fn boundaries(seen: Vec<f64>, q: usize) -> Vec<f64> {
     let seen = sorted(seen);
-    if seen.is_empty() { Vec::new() } else { (1..q).map(|k| seen[seen.len() * k / q]).collect() }
+    if seen.is_empty() {
+        Vec::new()
+    } else {
+        (1..q).map(|k| seen[seen.len() * k / q]).collect()
+    }
 }
 
 /// The number of boundaries that are not above x; all for NaN.
 fn bucket(boundaries: &[f64], x: f64) -> CellValue {
-    let below = boundaries.iter().filter(|boundary| x.is_nan() || **boundary <= x).count();
+    let below = boundaries
+        .iter()
+        .filter(|boundary| x.is_nan() || **boundary <= x)
+        .count();
     CellValue::Int(below as i128)
 }
 
@@ -255,7 +346,11 @@ pub fn apply_buckets(config: StepConfigReader<'_>, table: &CellTable) -> ChainRe
         |_| INT32,
         |_| ValueExactness::Tame,
         |_| {
-            let boundaries: Vec<f64> = config.list("boundaries").into_iter().filter_map(Json::as_f64).collect();
+            let boundaries: Vec<f64> = config
+                .list("boundaries")
+                .into_iter()
+                .filter_map(Json::as_f64)
+                .collect();
             Ok(Box::new(move |x| bucket(&boundaries, x)))
         },
     )
@@ -271,7 +366,9 @@ pub fn quantiles(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult
         |seen| {
             let bounds = boundaries(seen, q);
             Ok(Box::new(move |x| {
-                let (Some(first), Some(last)) = (bounds.first(), bounds.last()) else { return CellValue::Float(0.5) };
+                let (Some(first), Some(last)) = (bounds.first(), bounds.last()) else {
+                    return CellValue::Float(0.5);
+                };
                 CellValue::Float(if x.is_nan() {
                     0.5
                 } else if x < *first {
@@ -314,7 +411,11 @@ pub fn k_bins(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<Ce
                 })
                 .collect();
             edges.dedup();
-            let inner = if edges.len() < 3 { Vec::new() } else { edges[1..edges.len() - 1].to_vec() };
+            let inner = if edges.len() < 3 {
+                Vec::new()
+            } else {
+                edges[1..edges.len() - 1].to_vec()
+            };
             Ok(Box::new(move |x| bucket(&inner, x)))
         },
     )
@@ -330,16 +431,36 @@ pub fn impute(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<Ce
             if out.find(&format!("{name}_missing")).is_ok() {
                 return Err(format!("{name} has an indicator already"));
             }
-            let missing = out.values(at).map(|value| CellValue::Bool(value.is_missing())).collect();
-            out.put(TypedColumn::new(format!("{name}_missing"), CellKind::Bool), missing);
+            let missing = out
+                .values(at)
+                .map(|value| CellValue::Bool(value.is_missing()))
+                .collect();
+            out.put(
+                TypedColumn::new(format!("{name}_missing"), CellKind::Bool),
+                missing,
+            );
         }
-        let learned = || out.rows.iter().filter(|row| row.fitted).map(|row| &row.cells[at]);
+        let learned = || {
+            out.rows
+                .iter()
+                .filter(|row| row.fitted)
+                .map(|row| &row.cells[at])
+        };
         let seen: Vec<&CellValue> = learned().filter(|value| !value.is_missing()).collect();
-        let doubles: Vec<f64> = seen.iter().filter_map(|value| value.double(&column.kind)).collect();
+        let doubles: Vec<f64> = seen
+            .iter()
+            .filter_map(|value| value.double(&column.kind))
+            .collect();
         let (kind, filling) = match with.as_str() {
-            Some("mean" | "median") if !column.kind.is_number() => return Err(format!("{name} is no number")),
+            Some("mean" | "median") if !column.kind.is_number() => {
+                return Err(format!("{name} is no number"));
+            }
             Some(word @ ("mean" | "median")) => {
-                let kind = if column.kind.is_int() { CellKind::F64 } else { column.kind.clone() };
+                let kind = if column.kind.is_int() {
+                    CellKind::F64
+                } else {
+                    column.kind.clone()
+                };
                 let doubles = sorted(doubles.clone());
                 let rank = doubles.len().saturating_sub(1) as f64 / 2.0;
                 let value = match (doubles.is_empty(), word) {
@@ -352,12 +473,23 @@ pub fn impute(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<Ce
             Some(_) => {
                 let mut counts: BTreeMap<String, (i64, CellValue)> = BTreeMap::new();
                 for value in seen {
-                    counts.entry(text_of(value, &column.kind)?).or_insert((0, value.clone())).0 += 1;
+                    counts
+                        .entry(text_of(value, &column.kind)?)
+                        .or_insert((0, value.clone()))
+                        .0 += 1;
                 }
-                let first = counts.into_iter().min_by_key(|(text, (count, _))| (-count, text.clone()));
-                (column.kind.clone(), first.map_or(CellValue::Null, |(_, (_, value))| value))
+                let first = counts
+                    .into_iter()
+                    .min_by_key(|(text, (count, _))| (-count, text.clone()));
+                (
+                    column.kind.clone(),
+                    first.map_or(CellValue::Null, |(_, (_, value))| value),
+                )
             }
-            None => (column.kind.clone(), constant(&with["constant"], &column.kind)?),
+            None => (
+                column.kind.clone(),
+                constant(&with["constant"], &column.kind)?,
+            ),
         };
         let filled = |value: &CellValue| match value.is_missing() {
             // NaN stays NaN where there is nothing to fill with.
@@ -367,8 +499,19 @@ pub fn impute(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<Ce
             false => value.clone(),
         };
         let values = out.values(at).map(filled).collect();
-        let care = if with == "mean" || with == "median" { near_largest(&doubles) } else { column.care };
-        out.put(TypedColumn { name: config.output(name), kind: kind.clone(), care }, values);
+        let care = if with == "mean" || with == "median" {
+            near_largest(&doubles)
+        } else {
+            column.care
+        };
+        out.put(
+            TypedColumn {
+                name: config.output(name),
+                kind: kind.clone(),
+                care,
+            },
+            values,
+        );
     }
     Ok(out)
 }
@@ -381,7 +524,9 @@ fn constant(value: &Json, kind: &CellKind) -> ChainResult<CellValue> {
             let x = CellValue::Int(x.as_i64().ok_or_else(wrong)?.into());
             cast_value(&x, &super::table::INT64, kind)?.ok_or_else(wrong)
         }
-        (Json::Number(x), CellKind::F32 | CellKind::F64) => Ok(CellValue::float(x.as_f64().ok_or_else(wrong)?, kind)),
+        (Json::Number(x), CellKind::F32 | CellKind::F64) => {
+            Ok(CellValue::float(x.as_f64().ok_or_else(wrong)?, kind))
+        }
         (Json::String(x), CellKind::Text) => Ok(CellValue::Text(x.clone())),
         _ => Err(wrong()),
     }

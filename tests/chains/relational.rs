@@ -14,7 +14,11 @@ use super::windows::ticks;
 type ChainResult<T> = std::result::Result<T, String>;
 
 pub fn aggregate(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
-    let mut keys = config.texts("by").into_iter().map(|key| table.find(key)).collect::<ChainResult<Vec<_>>>()?;
+    let mut keys = config
+        .texts("by")
+        .into_iter()
+        .map(|key| table.find(key))
+        .collect::<ChainResult<Vec<_>>>()?;
     let bucket = match (config.text("time"), config.text("every")) {
         (Some(time), Some(every)) => {
             let at = table.find(time)?;
@@ -25,7 +29,11 @@ pub fn aggregate(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult
             };
             let length = ticks(every, &table.columns[at].kind)?;
             // Weeks begin on Mondays; the first one after 1970-01-01 is four days later.
-            let origin = if every.ends_with('w') { 4 * DAY / unit } else { 0 };
+            let origin = if every.ends_with('w') {
+                4 * DAY / unit
+            } else {
+                0
+            };
             keys.push(at);
             Some((at, length, origin))
         }
@@ -42,21 +50,42 @@ pub fn aggregate(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult
         each.collect()
     };
     let mut groups: BTreeMap<Vec<CellValue>, Vec<&CellRow>> = BTreeMap::new();
-    table.rows.iter().for_each(|row| groups.entry(key(row)).or_default().push(row));
+    table
+        .rows
+        .iter()
+        .for_each(|row| groups.entry(key(row)).or_default().push(row));
     if keys.is_empty() {
         groups.entry(Vec::new()).or_default();
     }
-    let mut out = CellTable { columns: keys.iter().map(|at| table.columns[*at].clone()).collect(), rows: Vec::new() };
-    out.rows = groups.keys().map(|key| CellRow { cells: key.clone(), fitted: true }).collect();
-    for (name, compute) in config.get("compute").and_then(Json::as_object).ok_or("no compute")? {
-        let (word, of) = compute.as_object().and_then(|of| of.iter().next()).ok_or("no function")?;
+    let mut out = CellTable {
+        columns: keys.iter().map(|at| table.columns[*at].clone()).collect(),
+        rows: Vec::new(),
+    };
+    out.rows = groups
+        .keys()
+        .map(|key| CellRow {
+            cells: key.clone(),
+            fitted: true,
+        })
+        .collect();
+    for (name, compute) in config
+        .get("compute")
+        .and_then(Json::as_object)
+        .ok_or("no compute")?
+    {
+        let (word, of) = compute
+            .as_object()
+            .and_then(|of| of.iter().next())
+            .ok_or("no function")?;
         let of = of.as_str().ok_or("no column")?;
         if out.has(name) {
             return Err("two columns of one name".into());
         }
         let (column, values) = match of {
             "*" => {
-                let counts = groups.values().map(|rows| CellValue::Int(rows.len() as i128));
+                let counts = groups
+                    .values()
+                    .map(|rows| CellValue::Int(rows.len() as i128));
                 (TypedColumn::new(name, INT64), counts.collect::<Vec<_>>())
             }
             of => {
@@ -64,8 +93,11 @@ pub fn aggregate(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult
                 let ddof = config.number("ddof").unwrap_or(1.0);
                 let kind = &table.columns[at].kind;
                 let each = groups.values().map(|rows| {
-                    let values: Vec<&CellValue> =
-                        rows.iter().map(|row| &row.cells[at]).filter(|v| !v.is_missing()).collect();
+                    let values: Vec<&CellValue> = rows
+                        .iter()
+                        .map(|row| &row.cells[at])
+                        .filter(|v| !v.is_missing())
+                        .collect();
                     grouped(word, kind, &values, ddof)
                 });
                 let values = each.collect::<ChainResult<Vec<_>>>()?;
@@ -79,22 +111,40 @@ pub fn aggregate(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult
 
 fn grouped_column(name: &str, word: &str, table: &CellTable, at: usize) -> TypedColumn {
     let column = &table.columns[at];
-    let size = table.values(at).filter_map(|value| value.double(&column.kind)).filter(|x| x.is_finite());
+    let size = table
+        .values(at)
+        .filter_map(|value| value.double(&column.kind))
+        .filter(|x| x.is_finite());
     let size = size.fold(1.0, |size: f64, x| size.max(x.abs()));
     let near = ValueExactness::Near(size * (1.0 + table.rows.len() as f64));
     let (kind, care) = match word {
         "count" | "n_unique" => (INT64, ValueExactness::Tame),
         "sum" if column.kind.is_int() => (INT64, column.care),
         "mean" | "sum" | "std" | "median" => (CellKind::F64, near),
-        "var" => (CellKind::F64, ValueExactness::Near(size * size * (1.0 + table.rows.len() as f64))),
+        "var" => (
+            CellKind::F64,
+            ValueExactness::Near(size * size * (1.0 + table.rows.len() as f64)),
+        ),
         _ => (column.kind.clone(), column.care),
     };
-    TypedColumn { name: name.to_owned(), kind, care }
+    TypedColumn {
+        name: name.to_owned(),
+        kind,
+        care,
+    }
 }
 
 /// A function of the values of a group that are there, in order.
-fn grouped(word: &str, kind: &CellKind, values: &[&CellValue], ddof: f64) -> ChainResult<CellValue> {
-    let doubles: Vec<f64> = values.iter().filter_map(|value| value.double(kind)).collect();
+fn grouped(
+    word: &str,
+    kind: &CellKind,
+    values: &[&CellValue],
+    ddof: f64,
+) -> ChainResult<CellValue> {
+    let doubles: Vec<f64> = values
+        .iter()
+        .filter_map(|value| value.double(kind))
+        .collect();
     let moments = GroupMoments::of(&doubles);
     let of_numbers = ["sum", "mean", "std", "var", "median"].contains(&word);
     if kind.is_nested() || of_numbers && !kind.is_number() {
@@ -106,7 +156,11 @@ fn grouped(word: &str, kind: &CellKind, values: &[&CellValue], ddof: f64) -> Cha
         _ if values.is_empty() => CellValue::Null,
         "sum" if kind.is_int() => {
             let sum: i128 = values.iter().filter_map(|value| value.int()).sum();
-            CellValue::Int(i64::try_from(sum).map_err(|_| "the sum does not fit")?.into())
+            CellValue::Int(
+                i64::try_from(sum)
+                    .map_err(|_| "the sum does not fit")?
+                    .into(),
+            )
         }
         "sum" => CellValue::Float(doubles.iter().sum()),
         "mean" => CellValue::Float(moments.mean),
@@ -129,9 +183,16 @@ fn grouped(word: &str, kind: &CellKind, values: &[&CellValue], ddof: f64) -> Cha
 pub fn dedupe(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
     let keys = match config.texts("keys") {
         keys if keys.is_empty() => (0..table.columns.len()).collect(),
-        keys => keys.into_iter().map(|key| table.find(key)).collect::<ChainResult<Vec<_>>>()?,
+        keys => keys
+            .into_iter()
+            .map(|key| table.find(key))
+            .collect::<ChainResult<Vec<_>>>()?,
     };
-    let key = |row: &CellRow| keys.iter().map(|at| row.cells[*at].clone()).collect::<Vec<_>>();
+    let key = |row: &CellRow| {
+        keys.iter()
+            .map(|at| row.cells[*at].clone())
+            .collect::<Vec<_>>()
+    };
     let mut chosen: BTreeMap<Vec<CellValue>, usize> = BTreeMap::new();
     for (place, row) in table.rows.iter().enumerate() {
         let known = chosen.entry(key(row)).or_insert(place);
@@ -140,7 +201,10 @@ pub fn dedupe(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<Ce
         }
     }
     let chosen: BTreeSet<usize> = chosen.into_values().collect();
-    Ok(CellTable { columns: table.columns.clone(), rows: chosen.iter().map(|at| table.rows[*at].clone()).collect() })
+    Ok(CellTable {
+        columns: table.columns.clone(),
+        rows: chosen.iter().map(|at| table.rows[*at].clone()).collect(),
+    })
 }
 
 /// The columns of the other table that come, with their new names.
@@ -151,10 +215,21 @@ fn joined_columns(
 ) -> ChainResult<Vec<(usize, String)>> {
     let names: Vec<&str> = match config.get("columns") {
         Some(_) => config.texts("columns"),
-        None => other.columns.iter().map(|c| c.name.as_str()).filter(|name| !passing.contains(name)).collect(),
+        None => other
+            .columns
+            .iter()
+            .map(|c| c.name.as_str())
+            .filter(|name| !passing.contains(name))
+            .collect(),
     };
-    let (prefix, suffix) = (config.text("prefix").unwrap_or(""), config.text("suffix").unwrap_or(""));
-    names.into_iter().map(|name| Ok((other.find(name)?, format!("{prefix}{name}{suffix}")))).collect()
+    let (prefix, suffix) = (
+        config.text("prefix").unwrap_or(""),
+        config.text("suffix").unwrap_or(""),
+    );
+    names
+        .into_iter()
+        .map(|name| Ok((other.find(name)?, format!("{prefix}{name}{suffix}"))))
+        .collect()
 }
 
 /// Puts columns of the other table behind: for each row that of `met`.
@@ -169,9 +244,17 @@ fn append_joined_columns(
         if out.has(&name) {
             return Err(format!("{name} exists"));
         }
-        let values =
-            met.iter().map(|row| row.map_or(CellValue::Null, |row| other.rows[row].cells[at].clone())).collect();
-        out.put(TypedColumn { name, ..other.columns[at].clone() }, values);
+        let values = met
+            .iter()
+            .map(|row| row.map_or(CellValue::Null, |row| other.rows[row].cells[at].clone()))
+            .collect();
+        out.put(
+            TypedColumn {
+                name,
+                ..other.columns[at].clone()
+            },
+            values,
+        );
     }
     Ok(out)
 }
@@ -187,15 +270,30 @@ fn key_column_pairs(
     let each = here.iter().zip(there).map(|(here, there)| {
         let (here, there) = (table.find(here)?, other.find(there)?);
         let (a, b) = (&table.columns[here].kind, &other.columns[there].kind);
-        if a == b || ints && a.is_int() && b.is_int() { Ok((here, there)) } else { Err("keys of two types".into()) }
+        if a == b || ints && a.is_int() && b.is_int() {
+            Ok((here, there))
+        } else {
+            Err("keys of two types".into())
+        }
     });
     each.collect()
 }
 
-pub fn join(config: StepConfigReader<'_>, table: &CellTable, world: &InterpretedTables) -> ChainResult<CellTable> {
-    let other = world.tables.get(config.text("with").ok_or("no with")?).ok_or("no such step")?;
+pub fn join(
+    config: StepConfigReader<'_>,
+    table: &CellTable,
+    world: &InterpretedTables,
+) -> ChainResult<CellTable> {
+    let other = world
+        .tables
+        .get(config.text("with").ok_or("no with")?)
+        .ok_or("no such step")?;
     let here = config.texts("on");
-    let there = if config.get("right_on").is_some() { config.texts("right_on") } else { here.clone() };
+    let there = if config.get("right_on").is_some() {
+        config.texts("right_on")
+    } else {
+        here.clone()
+    };
     let pairs = key_column_pairs(table, other, &here, &there, true)?;
     let how = config.text("how").unwrap_or("left");
     let brings = how == "left" || how == "inner";
@@ -223,8 +321,20 @@ pub fn join(config: StepConfigReader<'_>, table: &CellTable, world: &Interpreted
         rows.extend(places.iter().map(|_| row.clone()));
         met.extend(places);
     }
-    let brought = if brings { joined_columns(config, other, &there)? } else { Vec::new() };
-    append_joined_columns(&CellTable { columns: table.columns.clone(), rows }, other, &met, brought)
+    let brought = if brings {
+        joined_columns(config, other, &there)?
+    } else {
+        Vec::new()
+    };
+    append_joined_columns(
+        &CellTable {
+            columns: table.columns.clone(),
+            rows,
+        },
+        other,
+        &met,
+        brought,
+    )
 }
 
 pub fn as_of_join(
@@ -233,23 +343,43 @@ pub fn as_of_join(
     world: &InterpretedTables,
     series: &SeriesDeclaration,
 ) -> ChainResult<CellTable> {
-    let other = world.tables.get(config.text("with").ok_or("no with")?).ok_or("no such step")?;
+    let other = world
+        .tables
+        .get(config.text("with").ok_or("no with")?)
+        .ok_or("no such step")?;
     let declared: Vec<&str> = series.keys.iter().map(String::as_str).collect();
-    let here = if config.get("on").is_some() { config.texts("on") } else { declared };
+    let here = if config.get("on").is_some() {
+        config.texts("on")
+    } else {
+        declared
+    };
     if here.is_empty() && config.get("on").is_none() {
         return Err("no keys".into());
     }
-    let there = if config.get("right_on").is_some() { config.texts("right_on") } else { here.clone() };
+    let there = if config.get("right_on").is_some() {
+        config.texts("right_on")
+    } else {
+        here.clone()
+    };
     let keys = key_column_pairs(table, other, &here, &there, false)?;
-    let time = config.text("time").or(series.time.as_deref()).ok_or("no time")?;
+    let time = config
+        .text("time")
+        .or(series.time.as_deref())
+        .ok_or("no time")?;
     let right_time = config.text("right_time").unwrap_or(time);
     let times = key_column_pairs(table, other, &[time], &[right_time], false)?[0];
     let kind = table.columns[times.0].kind.clone();
     if !kind.is_time() {
         return Err("no type of times".into());
     }
-    let known = config.text("known_at").map(|name| other.find(name)).transpose()?;
-    let tolerance = config.text("tolerance").map(|length| ticks(length, &kind)).transpose()?;
+    let known = config
+        .text("known_at")
+        .map(|name| other.find(name))
+        .transpose()?;
+    let tolerance = config
+        .text("tolerance")
+        .map(|length| ticks(length, &kind))
+        .transpose()?;
     let exact = config.get("exact") != Some(&Json::Bool(false));
     let direction = config.text("direction").unwrap_or("backward");
     let (back, forward) = (direction != "forward", direction != "backward");
@@ -260,10 +390,15 @@ pub fn as_of_join(
         }
         let mut best: Option<(i128, bool, usize)> = None;
         for (place, candidate) in other.rows.iter().enumerate() {
-            let same = keys.iter().all(|(here, there)| row.cells[*here] == candidate.cells[*there]);
-            let Some(time) = candidate.cells[times.1].int().filter(|_| same) else { continue };
+            let same = keys
+                .iter()
+                .all(|(here, there)| row.cells[*here] == candidate.cells[*there]);
+            let Some(time) = candidate.cells[times.1].int().filter(|_| same) else {
+                continue;
+            };
             let (distance, later) = ((now - time).abs(), time > now);
-            let seen = known.is_none_or(|at| candidate.cells[at].int().is_some_and(|known| known <= now));
+            let seen =
+                known.is_none_or(|at| candidate.cells[at].int().is_some_and(|known| known <= now));
             let allowed = (exact || time != now) && tolerance.is_none_or(|most| distance <= most);
             let directed = time == now || if later { forward } else { back };
             // Of rows as near the earlier one, of those of one time the last.
@@ -288,7 +423,12 @@ pub fn union(tables: &[&CellTable]) -> ChainResult<CellTable> {
     let mut out = tables[0].clone();
     for table in &tables[1..] {
         let same = |a: &TypedColumn, b: &TypedColumn| a.name == b.name && a.kind == b.kind;
-        if table.columns.len() != out.columns.len() || !table.columns.iter().zip(&out.columns).all(|(a, b)| same(a, b))
+        if table.columns.len() != out.columns.len()
+            || !table
+                .columns
+                .iter()
+                .zip(&out.columns)
+                .all(|(a, b)| same(a, b))
         {
             return Err("other columns".into());
         }

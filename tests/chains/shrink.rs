@@ -61,7 +61,14 @@ fn candidates(chain: &RandomChain) -> Vec<RandomChain> {
         let mut piece = rows.div_ceil(2);
         while piece > 0 && rows > 0 {
             for from in (0..rows).step_by(piece) {
-                change(&|chain| drop(chain.sources[source].table.rows.drain(from..rows.min(from + piece))));
+                change(&|chain| {
+                    drop(
+                        chain.sources[source]
+                            .table
+                            .rows
+                            .drain(from..rows.min(from + piece)),
+                    )
+                });
             }
             piece /= 2;
         }
@@ -90,8 +97,18 @@ fn candidates(chain: &RandomChain) -> Vec<RandomChain> {
         let layout = chain.layouts[at];
         if let Some(program) = layout.program {
             change(&|chain| chain.layouts[at].program = None);
-            change(&|chain| chain.layouts[at].program = Some(ProgramOptions { killed_at: None, ..program }));
-            change(&|chain| chain.layouts[at].program = Some(ProgramOptions { local_workers: 0, ..program }));
+            change(&|chain| {
+                chain.layouts[at].program = Some(ProgramOptions {
+                    killed_at: None,
+                    ..program
+                })
+            });
+            change(&|chain| {
+                chain.layouts[at].program = Some(ProgramOptions {
+                    local_workers: 0,
+                    ..program
+                })
+            });
         }
         if layout.files > 1 {
             change(&|chain| chain.layouts[at].files = layout.files / 2);
@@ -111,7 +128,10 @@ fn candidates(chain: &RandomChain) -> Vec<RandomChain> {
 
 fn without(table: &mut CellTable, column: usize) {
     table.columns.remove(column);
-    table.rows.iter_mut().for_each(|row| drop(row.cells.remove(column)));
+    table
+        .rows
+        .iter_mut()
+        .for_each(|row| drop(row.cells.remove(column)));
 }
 
 /// A configuration without one of its fields or one of the items of a list.

@@ -4,13 +4,14 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int64Array,
-    ListBuilder, PrimitiveArray, RecordBatch, StringArray, StringBuilder,
+    Array, ArrayRef, AsArray, BooleanArray, Date32Array, Decimal128Array, Float32Array,
+    Float64Array, Int64Array, ListBuilder, PrimitiveArray, RecordBatch, StringArray, StringBuilder,
 };
 use arrow::compute::cast;
 use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Decimal128Type, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
-    Int64Type, Schema, TimeUnit, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    ArrowPrimitiveType, DataType, Decimal128Type, Field, Float32Type, Float64Type, Int8Type,
+    Int16Type, Int32Type, Int64Type, Schema, TimeUnit, UInt8Type, UInt16Type, UInt32Type,
+    UInt64Type,
 };
 
 /// The digits of decimals, all and behind the point.
@@ -35,8 +36,14 @@ pub enum CellKind {
     Vector(usize),
 }
 
-pub const INT64: CellKind = CellKind::Int { bits: 64, signed: true };
-pub const INT32: CellKind = CellKind::Int { bits: 32, signed: true };
+pub const INT64: CellKind = CellKind::Int {
+    bits: 64,
+    signed: true,
+};
+pub const INT32: CellKind = CellKind::Int {
+    bits: 32,
+    signed: true,
+};
 
 impl CellKind {
     pub fn is_int(&self) -> bool {
@@ -57,14 +64,20 @@ impl CellKind {
 
     /// Whether a window can take it as its time.
     pub fn is_time(&self) -> bool {
-        matches!(self, CellKind::Date | CellKind::Time(_) | CellKind::Int { signed: true, .. })
+        matches!(
+            self,
+            CellKind::Date | CellKind::Time(_) | CellKind::Int { signed: true, .. }
+        )
     }
 
     /// The least and the greatest integer.
     pub fn range(&self) -> (i128, i128) {
         match self {
             CellKind::Int { bits, signed: true } => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
-            CellKind::Int { bits, signed: false } => (0, (1 << bits) - 1),
+            CellKind::Int {
+                bits,
+                signed: false,
+            } => (0, (1 << bits) - 1),
             _ => (i128::MIN, i128::MAX),
         }
     }
@@ -73,9 +86,18 @@ impl CellKind {
     pub fn arrow(&self) -> DataType {
         match self {
             CellKind::Bool => DataType::Boolean,
-            CellKind::Int { bits: 8, signed: true } => DataType::Int8,
-            CellKind::Int { bits: 16, signed: true } => DataType::Int16,
-            CellKind::Int { bits: 32, signed: true } => DataType::Int32,
+            CellKind::Int {
+                bits: 8,
+                signed: true,
+            } => DataType::Int8,
+            CellKind::Int {
+                bits: 16,
+                signed: true,
+            } => DataType::Int16,
+            CellKind::Int {
+                bits: 32,
+                signed: true,
+            } => DataType::Int32,
             CellKind::Int { signed: true, .. } => DataType::Int64,
             CellKind::Int { bits: 8, .. } => DataType::UInt8,
             CellKind::Int { bits: 16, .. } => DataType::UInt16,
@@ -87,10 +109,13 @@ impl CellKind {
             CellKind::Text => DataType::Utf8,
             CellKind::Date => DataType::Date32,
             CellKind::Time(unit) => DataType::Timestamp(*unit, None),
-            CellKind::List(element) => DataType::List(Arc::new(Field::new_list_field(element.arrow(), true))),
-            CellKind::Vector(width) => {
-                DataType::FixedSizeList(Arc::new(Field::new_list_field(DataType::Float32, true)), *width as i32)
+            CellKind::List(element) => {
+                DataType::List(Arc::new(Field::new_list_field(element.arrow(), true)))
             }
+            CellKind::Vector(width) => DataType::FixedSizeList(
+                Arc::new(Field::new_list_field(DataType::Float32, true)),
+                *width as i32,
+            ),
         }
     }
 
@@ -110,7 +135,10 @@ impl CellKind {
             text if text.is_string() => CellKind::Text,
             int if int.is_integer() => {
                 let bits = 8 * int.primitive_width().unwrap() as u8;
-                CellKind::Int { bits, signed: int.is_signed_integer() }
+                CellKind::Int {
+                    bits,
+                    signed: int.is_signed_integer(),
+                }
             }
             other => panic!("{other} is no type of this test"),
         }
@@ -142,7 +170,9 @@ impl CellValue {
     pub fn double(&self, kind: &CellKind) -> Option<f64> {
         match self {
             CellValue::Bool(x) => Some(f64::from(u8::from(*x))),
-            CellValue::Int(x) if *kind == CellKind::Decimal => Some(*x as f64 / 10f64.powi(i32::from(DECIMAL.1))),
+            CellValue::Int(x) if *kind == CellKind::Decimal => {
+                Some(*x as f64 / 10f64.powi(i32::from(DECIMAL.1)))
+            }
             CellValue::Int(x) => Some(*x as f64),
             CellValue::Float(x) => Some(*x),
             _ => None,
@@ -151,7 +181,11 @@ impl CellValue {
 
     /// A double as a value of a type of floats.
     pub fn float(x: f64, kind: &CellKind) -> CellValue {
-        CellValue::Float(if *kind == CellKind::F32 { f64::from(x as f32) } else { x })
+        CellValue::Float(if *kind == CellKind::F32 {
+            f64::from(x as f32)
+        } else {
+            x
+        })
     }
 
     pub fn int(&self) -> Option<i128> {
@@ -177,7 +211,9 @@ impl Ord for CellValue {
         match (self, other) {
             (V::Bool(a), V::Bool(b)) => a.cmp(b),
             (V::Int(a), V::Int(b)) => a.cmp(b),
-            (V::Float(a), V::Float(b)) => a.partial_cmp(b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan())),
+            (V::Float(a), V::Float(b)) => a
+                .partial_cmp(b)
+                .unwrap_or_else(|| a.is_nan().cmp(&b.is_nan())),
             (V::Text(a), V::Text(b)) => a.as_bytes().cmp(b.as_bytes()),
             (V::List(a), V::List(b)) => a.cmp(b),
             _ => rank(self).cmp(&rank(other)),
@@ -219,7 +255,11 @@ pub struct TypedColumn {
 
 impl TypedColumn {
     pub fn new(name: impl Into<String>, kind: CellKind) -> TypedColumn {
-        TypedColumn { name: name.into(), kind, care: ValueExactness::Tame }
+        TypedColumn {
+            name: name.into(),
+            kind,
+            care: ValueExactness::Tame,
+        }
     }
 }
 
@@ -239,7 +279,10 @@ pub struct CellTable {
 
 impl CellTable {
     pub fn find(&self, name: &str) -> Result<usize, String> {
-        self.columns.iter().position(|column| column.name == name).ok_or_else(|| format!("no column {name}"))
+        self.columns
+            .iter()
+            .position(|column| column.name == name)
+            .ok_or_else(|| format!("no column {name}"))
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -248,15 +291,24 @@ impl CellTable {
 
     /// Writes a column behind the others, or in place of the one that has its name.
     pub fn put(&mut self, column: TypedColumn, values: Vec<CellValue>) {
-        let known = self.columns.iter().position(|known| known.name == column.name);
+        let known = self
+            .columns
+            .iter()
+            .position(|known| known.name == column.name);
         match known {
             Some(at) => {
                 self.columns[at] = column;
-                self.rows.iter_mut().zip(values).for_each(|(row, value)| row.cells[at] = value);
+                self.rows
+                    .iter_mut()
+                    .zip(values)
+                    .for_each(|(row, value)| row.cells[at] = value);
             }
             None => {
                 self.columns.push(column);
-                self.rows.iter_mut().zip(values).for_each(|(row, value)| row.cells.push(value));
+                self.rows
+                    .iter_mut()
+                    .zip(values)
+                    .for_each(|(row, value)| row.cells.push(value));
             }
         }
     }
@@ -266,7 +318,10 @@ impl CellTable {
     }
 
     pub fn batch(&self) -> RecordBatch {
-        let fields = self.columns.iter().map(|column| Field::new(&column.name, column.kind.arrow(), true));
+        let fields = self
+            .columns
+            .iter()
+            .map(|column| Field::new(&column.name, column.kind.arrow(), true));
         let arrays = self.columns.iter().enumerate().map(|(at, column)| {
             let values: Vec<&CellValue> = self.values(at).collect();
             array(&column.kind, &values)
@@ -276,12 +331,21 @@ impl CellTable {
     }
 
     pub fn of(batch: &RecordBatch) -> CellTable {
-        let columns: Vec<TypedColumn> =
-            batch.schema().fields().iter().map(|f| TypedColumn::new(f.name(), CellKind::of(f.data_type()))).collect();
+        let columns: Vec<TypedColumn> = batch
+            .schema()
+            .fields()
+            .iter()
+            .map(|f| TypedColumn::new(f.name(), CellKind::of(f.data_type())))
+            .collect();
         let each: Vec<Vec<CellValue>> = batch.columns().iter().map(values).collect();
-        let rows = (0..batch.num_rows())
-            .map(|row| CellRow { cells: each.iter().map(|column| column[row].clone()).collect(), fitted: true });
-        CellTable { columns, rows: rows.collect() }
+        let rows = (0..batch.num_rows()).map(|row| CellRow {
+            cells: each.iter().map(|column| column[row].clone()).collect(),
+            fitted: true,
+        });
+        CellTable {
+            columns,
+            rows: rows.collect(),
+        }
     }
 }
 
@@ -289,27 +353,65 @@ fn array(kind: &CellKind, values: &[&CellValue]) -> ArrayRef {
     let ints = || values.iter().map(|value| value.int());
     match kind {
         CellKind::Bool => Arc::new(
-            values.iter().map(|v| if let CellValue::Bool(x) = v { Some(*x) } else { None }).collect::<BooleanArray>(),
+            values
+                .iter()
+                .map(|v| {
+                    if let CellValue::Bool(x) = v {
+                        Some(*x)
+                    } else {
+                        None
+                    }
+                })
+                .collect::<BooleanArray>(),
         ),
-        CellKind::Int { signed: false, bits: 64 } => {
-            Arc::new(ints().map(|x| x.map(|x| x as u64)).collect::<PrimitiveArray<UInt64Type>>())
-        }
+        CellKind::Int {
+            signed: false,
+            bits: 64,
+        } => Arc::new(
+            ints()
+                .map(|x| x.map(|x| x as u64))
+                .collect::<PrimitiveArray<UInt64Type>>(),
+        ),
         CellKind::Int { .. } => {
             let wide: Int64Array = ints().map(|x| x.map(|x| x as i64)).collect();
             cast(&wide, &kind.arrow()).unwrap()
         }
         CellKind::Date => Arc::new(ints().map(|x| x.map(|x| x as i32)).collect::<Date32Array>()),
-        CellKind::Time(_) => cast(&ints().map(|x| x.map(|x| x as i64)).collect::<Int64Array>(), &kind.arrow()).unwrap(),
+        CellKind::Time(_) => cast(
+            &ints().map(|x| x.map(|x| x as i64)).collect::<Int64Array>(),
+            &kind.arrow(),
+        )
+        .unwrap(),
         CellKind::Decimal => {
             let plain: Decimal128Array = ints().collect();
-            Arc::new(plain.with_precision_and_scale(DECIMAL.0, DECIMAL.1).unwrap())
+            Arc::new(
+                plain
+                    .with_precision_and_scale(DECIMAL.0, DECIMAL.1)
+                    .unwrap(),
+            )
         }
-        CellKind::F32 => Arc::new(values.iter().map(|v| v.double(kind).map(|x| x as f32)).collect::<Float32Array>()),
-        CellKind::F64 => Arc::new(values.iter().map(|v| v.double(kind)).collect::<Float64Array>()),
+        CellKind::F32 => Arc::new(
+            values
+                .iter()
+                .map(|v| v.double(kind).map(|x| x as f32))
+                .collect::<Float32Array>(),
+        ),
+        CellKind::F64 => Arc::new(
+            values
+                .iter()
+                .map(|v| v.double(kind))
+                .collect::<Float64Array>(),
+        ),
         CellKind::Text => Arc::new(
             values
                 .iter()
-                .map(|v| if let CellValue::Text(x) = v { Some(x.as_str()) } else { None })
+                .map(|v| {
+                    if let CellValue::Text(x) = v {
+                        Some(x.as_str())
+                    } else {
+                        None
+                    }
+                })
                 .collect::<StringArray>(),
         ),
         CellKind::List(element) if **element == CellKind::Text => {
@@ -332,9 +434,12 @@ fn array(kind: &CellKind, values: &[&CellValue]) -> ArrayRef {
         }
         CellKind::List(_) => {
             let lists = values.iter().map(|value| match value {
-                CellValue::List(elements) => {
-                    Some(elements.iter().map(|e| e.int().map(|x| x as i64)).collect::<Vec<_>>())
-                }
+                CellValue::List(elements) => Some(
+                    elements
+                        .iter()
+                        .map(|e| e.int().map(|x| x as i64))
+                        .collect::<Vec<_>>(),
+                ),
                 _ => None,
             });
             let wide = arrow::array::ListArray::from_iter_primitive::<Int64Type, _, _>(lists);
@@ -344,18 +449,35 @@ fn array(kind: &CellKind, values: &[&CellValue]) -> ArrayRef {
     }
 }
 
-fn primitive<T: ArrowPrimitiveType>(array: &ArrayRef, value: impl Fn(T::Native) -> CellValue) -> Vec<CellValue> {
-    array.as_primitive::<T>().iter().map(|x| x.map_or(CellValue::Null, &value)).collect()
+fn primitive<T: ArrowPrimitiveType>(
+    array: &ArrayRef,
+    value: impl Fn(T::Native) -> CellValue,
+) -> Vec<CellValue> {
+    array
+        .as_primitive::<T>()
+        .iter()
+        .map(|x| x.map_or(CellValue::Null, &value))
+        .collect()
 }
 
 fn values(array: &ArrayRef) -> Vec<CellValue> {
     let lists = |elements: &dyn Fn(usize) -> ArrayRef| {
         (0..array.len())
-            .map(|row| if array.is_null(row) { CellValue::Null } else { CellValue::List(values(&elements(row))) })
+            .map(|row| {
+                if array.is_null(row) {
+                    CellValue::Null
+                } else {
+                    CellValue::List(values(&elements(row)))
+                }
+            })
             .collect()
     };
     match array.data_type() {
-        DataType::Boolean => array.as_boolean().iter().map(|x| x.map_or(CellValue::Null, CellValue::Bool)).collect(),
+        DataType::Boolean => array
+            .as_boolean()
+            .iter()
+            .map(|x| x.map_or(CellValue::Null, CellValue::Bool))
+            .collect(),
         DataType::Int8 => primitive::<Int8Type>(array, |x| CellValue::Int(x.into())),
         DataType::Int16 => primitive::<Int16Type>(array, |x| CellValue::Int(x.into())),
         DataType::Int32 => primitive::<Int32Type>(array, |x| CellValue::Int(x.into())),

@@ -56,7 +56,11 @@ fn unit_ticks(unit: &str, time: &CellKind) -> ChainResult<i128> {
         "ns" => 1,
         _ => return Err("no unit".into()),
     };
-    if long % tick == 0 { Ok(long / tick) } else { Err("shorter than a tick".into()) }
+    if long % tick == 0 {
+        Ok(long / tick)
+    } else {
+        Err("shorter than a tick".into())
+    }
 }
 
 fn length(value: &Json, time: &CellKind) -> ChainResult<WindowLength> {
@@ -69,7 +73,9 @@ fn length(value: &Json, time: &CellKind) -> ChainResult<WindowLength> {
 
 /// How a length stands in a name.
 fn length_text(value: &Json) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// A row of a series, or a missing period.
@@ -95,18 +101,34 @@ impl SeriesLines {
         series: &SeriesDeclaration,
         inputs: &[usize],
     ) -> ChainResult<SeriesLines> {
-        let at = table.find(config.text("time").or(series.time.as_deref()).ok_or("no time")?)?;
+        let at = table.find(
+            config
+                .text("time")
+                .or(series.time.as_deref())
+                .ok_or("no time")?,
+        )?;
         let time = table.columns[at].kind.clone();
         if !time.is_time() {
             return Err("no type of times".into());
         }
         let keys: Vec<String> = match config.get("keys") {
-            Some(_) => config.texts("keys").into_iter().map(str::to_owned).collect(),
+            Some(_) => config
+                .texts("keys")
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
             None if series.keys.is_empty() => return Err("no keys".into()),
             None => series.keys.clone(),
         };
-        let keys = keys.iter().map(|key| table.find(key)).collect::<ChainResult<Vec<_>>>()?;
-        if inputs.iter().any(|at| table.values(*at).any(|value| is_missing_sentinel(value, &table.columns[*at].kind))) {
+        let keys = keys
+            .iter()
+            .map(|key| table.find(key))
+            .collect::<ChainResult<Vec<_>>>()?;
+        if inputs.iter().any(|at| {
+            table
+                .values(*at)
+                .any(|value| is_missing_sentinel(value, &table.columns[*at].kind))
+        }) {
             return Err("a value that windows refuse".into());
         }
         let mut lines: BTreeMap<Vec<CellValue>, Vec<SeriesEntry>> = BTreeMap::new();
@@ -114,12 +136,29 @@ impl SeriesLines {
             let key = keys.iter().map(|at| row.cells[*at].clone()).collect();
             let time = row.cells[at].int().ok_or("a row without a time")?;
             let values = inputs.iter().map(|at| row.cells[*at].clone());
-            let values = values.map(|value| if value.is_missing() { CellValue::Null } else { value }).collect();
-            lines.entry(key).or_default().push(SeriesEntry { time, row: Some(place), values });
+            let values = values
+                .map(|value| {
+                    if value.is_missing() {
+                        CellValue::Null
+                    } else {
+                        value
+                    }
+                })
+                .collect();
+            lines.entry(key).or_default().push(SeriesEntry {
+                time,
+                row: Some(place),
+                values,
+            });
         }
         let mut lines: Vec<Vec<SeriesEntry>> = lines.into_values().collect();
-        lines.iter_mut().for_each(|line| line.sort_by_key(|entry| entry.time));
-        let zeros: Vec<CellValue> = inputs.iter().map(|at| zero(&table.columns[*at].kind)).collect();
+        lines
+            .iter_mut()
+            .for_each(|line| line.sort_by_key(|entry| entry.time));
+        let zeros: Vec<CellValue> = inputs
+            .iter()
+            .map(|at| zero(&table.columns[*at].kind))
+            .collect();
         for line in &mut lines {
             *line = fill_gaps(std::mem::take(line), config, &time, &zeros)?;
         }
@@ -147,7 +186,10 @@ impl SeriesLines {
 /// Whether the value's bits stand for a missing one.
 fn is_missing_sentinel(value: &CellValue, kind: &CellKind) -> bool {
     let bits = match kind {
-        CellKind::Int { bits: 64, signed: false } => Some(1 << 63),
+        CellKind::Int {
+            bits: 64,
+            signed: false,
+        } => Some(1 << 63),
         CellKind::Int { bits: 64, .. } | CellKind::Time(_) => Some(i128::from(i64::MIN)),
         _ => None,
     };
@@ -170,7 +212,9 @@ fn fill_gaps(
     time: &CellKind,
     zeros: &[CellValue],
 ) -> ChainResult<Vec<SeriesEntry>> {
-    let Some(Json::Object(gaps)) = config.get("gaps") else { return Ok(line) };
+    let Some(Json::Object(gaps)) = config.get("gaps") else {
+        return Ok(line);
+    };
     let (word, period) = gaps.iter().next().ok_or("no gaps")?;
     let every = ticks(period["every"].as_str().ok_or("no period")?, time)?;
     let mut out: Vec<SeriesEntry> = Vec::new();
@@ -188,7 +232,11 @@ fn fill_gaps(
                 Some(_) => last.values,
                 None => vec![CellValue::Null; zeros.len()],
             };
-            out.push(SeriesEntry { time: last.time + every, row: None, values });
+            out.push(SeriesEntry {
+                time: last.time + every,
+                row: None,
+                values,
+            });
         }
         out.push(entry);
     }
@@ -202,10 +250,13 @@ fn last_entry(entries: &[SeriesEntry]) -> &SeriesEntry {
 /// The entry so long before the last one; of several at that time the last.
 fn entry_before(entries: &[SeriesEntry], by: WindowLength) -> Option<&SeriesEntry> {
     match by {
-        WindowLength::Rows(rows) => {
-            (entries.len() as i128 - 1 - rows).try_into().ok().and_then(|at: usize| entries.get(at))
-        }
-        WindowLength::Ticks(ticks) => entries.iter().rfind(|entry| entry.time == last_entry(entries).time - ticks),
+        WindowLength::Rows(rows) => (entries.len() as i128 - 1 - rows)
+            .try_into()
+            .ok()
+            .and_then(|at: usize| entries.get(at)),
+        WindowLength::Ticks(ticks) => entries
+            .iter()
+            .rfind(|entry| entry.time == last_entry(entries).time - ticks),
     }
 }
 
@@ -213,9 +264,10 @@ fn entry_before(entries: &[SeriesEntry], by: WindowLength) -> Option<&SeriesEntr
 fn entries_up_to_gap(entries: &[SeriesEntry], gap: WindowLength) -> &[SeriesEntry] {
     let count = match gap {
         WindowLength::Rows(rows) => entries.len().saturating_sub(rows as usize),
-        WindowLength::Ticks(ticks) => {
-            entries.iter().filter(|entry| entry.time <= last_entry(entries).time - ticks).count()
-        }
+        WindowLength::Ticks(ticks) => entries
+            .iter()
+            .filter(|entry| entry.time <= last_entry(entries).time - ticks)
+            .count(),
     };
     &entries[..count]
 }
@@ -223,19 +275,40 @@ fn entries_up_to_gap(entries: &[SeriesEntry], gap: WindowLength) -> &[SeriesEntr
 /// The width of a column's type for what may be off.
 fn near(table: &CellTable, at: usize) -> ValueExactness {
     let kind = &table.columns[at].kind;
-    let doubles = table.values(at).filter_map(|value| value.double(kind)).filter(|x| x.is_finite());
+    let doubles = table
+        .values(at)
+        .filter_map(|value| value.double(kind))
+        .filter(|x| x.is_finite());
     ValueExactness::Near(doubles.fold(1.0, |size: f64, x| size.max(x.abs())))
 }
 
 fn float_kind(config: StepConfigReader<'_>) -> CellKind {
-    if config.text("dtype") == Some("float32") { CellKind::F32 } else { CellKind::F64 }
+    if config.text("dtype") == Some("float32") {
+        CellKind::F32
+    } else {
+        CellKind::F64
+    }
 }
 
 /// A gap beside a length of the same sort.
-fn gap(config: StepConfigReader<'_>, beside: WindowLength, time: &CellKind) -> ChainResult<WindowLength> {
-    let none = if beside.is_rows() { WindowLength::Rows(0) } else { WindowLength::Ticks(0) };
-    let gap = config.get("gap").map_or(Ok(none), |gap| length(gap, time))?;
-    if gap.is_rows() == beside.is_rows() { Ok(gap) } else { Err("two sorts of lengths".into()) }
+fn gap(
+    config: StepConfigReader<'_>,
+    beside: WindowLength,
+    time: &CellKind,
+) -> ChainResult<WindowLength> {
+    let none = if beside.is_rows() {
+        WindowLength::Rows(0)
+    } else {
+        WindowLength::Ticks(0)
+    };
+    let gap = config
+        .get("gap")
+        .map_or(Ok(none), |gap| length(gap, time))?;
+    if gap.is_rows() == beside.is_rows() {
+        Ok(gap)
+    } else {
+        Err("two sorts of lengths".into())
+    }
 }
 
 /// What all of these steps share: the columns, each with its own lines.
@@ -274,7 +347,11 @@ fn is_countable(kind: &CellKind) -> bool {
     kind.is_number() || *kind == CellKind::Bool
 }
 
-pub fn lag(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDeclaration) -> ChainResult<CellTable> {
+pub fn lag(
+    config: StepConfigReader<'_>,
+    table: &CellTable,
+    series: &SeriesDeclaration,
+) -> ChainResult<CellTable> {
     for_each_window_column(config, table, series, is_copyable, |out, at, lines| {
         let column = table.columns[at].clone();
         for by in config.list("by") {
@@ -288,7 +365,10 @@ pub fn lag(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDecla
                 let found = match (within, back) {
                     (Some(within), WindowLength::Ticks(ticks)) => {
                         let target = last_entry(entries).time - ticks;
-                        entries.iter().rfind(|entry| entry.time <= target).filter(|e| target - e.time <= within)
+                        entries
+                            .iter()
+                            .rfind(|entry| entry.time <= target)
+                            .filter(|e| target - e.time <= within)
                     }
                     (Some(_), WindowLength::Rows(_)) => return Err("as_of of rows".into()),
                     _ => entry_before(entries, back),
@@ -297,7 +377,10 @@ pub fn lag(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDecla
             })?;
             put_new(
                 out,
-                TypedColumn { name: format!("{}_lag_{}", column.name, length_text(by)), ..column.clone() },
+                TypedColumn {
+                    name: format!("{}_lag_{}", column.name, length_text(by)),
+                    ..column.clone()
+                },
                 values,
             )?;
         }
@@ -305,37 +388,70 @@ pub fn lag(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDecla
     })
 }
 
-pub fn diff(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDeclaration) -> ChainResult<CellTable> {
-    for_each_window_column(config, table, series, CellKind::is_number, |out, at, lines| {
-        let kind = table.columns[at].kind.clone();
-        let to = if kind.is_int() { INT64 } else { float_kind(config) };
-        for by in config.list("by") {
-            let back = length(by, &lines.time)?;
-            let values = lines.outputs(table.rows.len(), |entries| {
-                let Some(then) = entry_before(entries, back).map(|entry| &entry.values[0]) else {
-                    return Ok(CellValue::Null);
+pub fn diff(
+    config: StepConfigReader<'_>,
+    table: &CellTable,
+    series: &SeriesDeclaration,
+) -> ChainResult<CellTable> {
+    for_each_window_column(
+        config,
+        table,
+        series,
+        CellKind::is_number,
+        |out, at, lines| {
+            let kind = table.columns[at].kind.clone();
+            let to = if kind.is_int() {
+                INT64
+            } else {
+                float_kind(config)
+            };
+            for by in config.list("by") {
+                let back = length(by, &lines.time)?;
+                let values = lines.outputs(table.rows.len(), |entries| {
+                    let Some(then) = entry_before(entries, back).map(|entry| &entry.values[0])
+                    else {
+                        return Ok(CellValue::Null);
+                    };
+                    Ok(match (&last_entry(entries).values[0], then) {
+                        (CellValue::Int(a), CellValue::Int(b)) if kind.is_int() => {
+                            match i64::try_from(a - b) {
+                                Ok(i64::MIN) | Err(_) => CellValue::Null,
+                                Ok(x) => CellValue::Int(x.into()),
+                            }
+                        }
+                        (a, b) => match (a.double(&kind), b.double(&kind)) {
+                            (Some(a), Some(b)) => nan_to_null(a - b, &to),
+                            _ => CellValue::Null,
+                        },
+                    })
+                })?;
+                let name = format!("{}_diff_{}", table.columns[at].name, length_text(by));
+                let care = if to.is_int() {
+                    table.columns[at].care
+                } else {
+                    near(table, at)
                 };
-                Ok(match (&last_entry(entries).values[0], then) {
-                    (CellValue::Int(a), CellValue::Int(b)) if kind.is_int() => match i64::try_from(a - b) {
-                        Ok(i64::MIN) | Err(_) => CellValue::Null,
-                        Ok(x) => CellValue::Int(x.into()),
+                put_new(
+                    out,
+                    TypedColumn {
+                        name,
+                        kind: to.clone(),
+                        care,
                     },
-                    (a, b) => match (a.double(&kind), b.double(&kind)) {
-                        (Some(a), Some(b)) => nan_to_null(a - b, &to),
-                        _ => CellValue::Null,
-                    },
-                })
-            })?;
-            let name = format!("{}_diff_{}", table.columns[at].name, length_text(by));
-            let care = if to.is_int() { table.columns[at].care } else { near(table, at) };
-            put_new(out, TypedColumn { name, kind: to.clone(), care }, values)?;
-        }
-        Ok(())
-    })
+                    values,
+                )?;
+            }
+            Ok(())
+        },
+    )
 }
 
 fn nan_to_null(x: f64, kind: &CellKind) -> CellValue {
-    if x.is_nan() { CellValue::Null } else { CellValue::float(x, kind) }
+    if x.is_nan() {
+        CellValue::Null
+    } else {
+        CellValue::float(x, kind)
+    }
 }
 
 pub fn pct_change(
@@ -343,23 +459,38 @@ pub fn pct_change(
     table: &CellTable,
     series: &SeriesDeclaration,
 ) -> ChainResult<CellTable> {
-    for_each_window_column(config, table, series, CellKind::is_number, |out, at, lines| {
-        let kind = table.columns[at].kind.clone();
-        let to = float_kind(config);
-        for by in config.list("by") {
-            let back = length(by, &lines.time)?;
-            let values = lines.outputs(table.rows.len(), |entries| {
-                let then = entry_before(entries, back).and_then(|entry| entry.values[0].double(&kind));
-                Ok(match (last_entry(entries).values[0].double(&kind), then) {
-                    (Some(a), Some(b)) => nan_to_null(a / b - 1.0, &to),
-                    _ => CellValue::Null,
-                })
-            })?;
-            let name = format!("{}_pct_change_{}", table.columns[at].name, length_text(by));
-            put_new(out, TypedColumn { name, kind: to.clone(), care: ValueExactness::Near(1.0) }, values)?;
-        }
-        Ok(())
-    })
+    for_each_window_column(
+        config,
+        table,
+        series,
+        CellKind::is_number,
+        |out, at, lines| {
+            let kind = table.columns[at].kind.clone();
+            let to = float_kind(config);
+            for by in config.list("by") {
+                let back = length(by, &lines.time)?;
+                let values = lines.outputs(table.rows.len(), |entries| {
+                    let then =
+                        entry_before(entries, back).and_then(|entry| entry.values[0].double(&kind));
+                    Ok(match (last_entry(entries).values[0].double(&kind), then) {
+                        (Some(a), Some(b)) => nan_to_null(a / b - 1.0, &to),
+                        _ => CellValue::Null,
+                    })
+                })?;
+                let name = format!("{}_pct_change_{}", table.columns[at].name, length_text(by));
+                put_new(
+                    out,
+                    TypedColumn {
+                        name,
+                        kind: to.clone(),
+                        care: ValueExactness::Near(1.0),
+                    },
+                    values,
+                )?;
+            }
+            Ok(())
+        },
+    )
 }
 
 /// A statistic with what it needs.
@@ -381,7 +512,10 @@ impl<'c> InterpretedStatistic<'c> {
         unit: Option<i128>,
     ) -> ChainResult<InterpretedStatistic<'c>> {
         let quantile = wanted.get("quantile").and_then(Json::as_f64);
-        let name = wanted.as_str().or(quantile.map(|_| "quantile")).ok_or("no statistic")?;
+        let name = wanted
+            .as_str()
+            .or(quantile.map(|_| "quantile"))
+            .ok_or("no statistic")?;
         let ddof = config.number("ddof").unwrap_or(1.0);
         Ok(InterpretedStatistic {
             name,
@@ -419,8 +553,16 @@ impl<'c> InterpretedStatistic<'c> {
     }
 
     /// Of entries in a window that ends somewhere before `now`; places are row numbers of the series.
-    fn of(&self, window: &[(i128, &SeriesEntry)], now: (i128, &SeriesEntry), min_periods: usize) -> CellValue {
-        let there: Vec<&(i128, &SeriesEntry)> = window.iter().filter(|(_, entry)| !entry.values[0].is_null()).collect();
+    fn of(
+        &self,
+        window: &[(i128, &SeriesEntry)],
+        now: (i128, &SeriesEntry),
+        min_periods: usize,
+    ) -> CellValue {
+        let there: Vec<&(i128, &SeriesEntry)> = window
+            .iter()
+            .filter(|(_, entry)| !entry.values[0].is_null())
+            .collect();
         if there.len() < min_periods {
             return CellValue::Null;
         }
@@ -428,13 +570,25 @@ impl<'c> InterpretedStatistic<'c> {
             None => *place as f64,
             Some(unit) => (entry.time - now.1.time) as f64 / unit as f64,
         };
-        let values: Vec<f64> = there.iter().map(|(_, e)| e.values[0].double(&self.kind).unwrap()).collect();
+        let values: Vec<f64> = there
+            .iter()
+            .map(|(_, e)| e.values[0].double(&self.kind).unwrap())
+            .collect();
         match self.name {
-            "first" => return there.first().map_or(CellValue::Null, |(_, entry)| entry.values[0].clone()),
-            "last" => return there.last().map_or(CellValue::Null, |(_, entry)| entry.values[0].clone()),
+            "first" => {
+                return there
+                    .first()
+                    .map_or(CellValue::Null, |(_, entry)| entry.values[0].clone());
+            }
+            "last" => {
+                return there
+                    .last()
+                    .map_or(CellValue::Null, |(_, entry)| entry.values[0].clone());
+            }
             "count" => return CellValue::Int(there.len() as i128),
             "n_unique" => {
-                let mut all: Vec<&CellValue> = there.iter().map(|(_, entry)| &entry.values[0]).collect();
+                let mut all: Vec<&CellValue> =
+                    there.iter().map(|(_, entry)| &entry.values[0]).collect();
                 all.sort();
                 all.dedup();
                 return CellValue::Int(all.len() as i128);
@@ -455,7 +609,13 @@ impl<'c> InterpretedStatistic<'c> {
 }
 
 /// A statistic of numbers in order; `None` where there are too few.
-fn statistic_value(name: &str, values: &[f64], places: &[f64], ddof: f64, quantile: f64) -> Option<f64> {
+fn statistic_value(
+    name: &str,
+    values: &[f64],
+    places: &[f64],
+    ddof: f64,
+    quantile: f64,
+) -> Option<f64> {
     let n = values.len() as f64;
     if values.is_empty() {
         return (name == "sum").then_some(0.0);
@@ -473,7 +633,11 @@ fn statistic_value(name: &str, values: &[f64], places: &[f64], ddof: f64, quanti
                 return None;
             }
             let variance = moment(2) * n / (n - ddof);
-            if name == "var" { variance } else { variance.sqrt() }
+            if name == "var" {
+                variance
+            } else {
+                variance.sqrt()
+            }
         }
         "min" => sorted[0],
         "max" => sorted[sorted.len() - 1],
@@ -495,7 +659,12 @@ fn statistic_value(name: &str, values: &[f64], places: &[f64], ddof: f64, quanti
             if places.iter().all(|x| *x == places[0]) {
                 return None;
             }
-            places.iter().zip(values).map(|(x, y)| (x - middle) * (y - mean)).sum::<f64>() / squares
+            places
+                .iter()
+                .zip(values)
+                .map(|(x, y)| (x - middle) * (y - mean))
+                .sum::<f64>()
+                / squares
         }
         _ => return None,
     })
@@ -504,7 +673,9 @@ fn statistic_value(name: &str, values: &[f64], places: &[f64], ddof: f64, quanti
 /// The unit of time in which a length is written.
 fn unit_of(length: Option<&Json>, time: &CellKind) -> ChainResult<Option<i128>> {
     match length.and_then(Json::as_str) {
-        Some(text) => unit_ticks(text.trim_start_matches(|c: char| c.is_ascii_digit()), time).map(Some),
+        Some(text) => {
+            unit_ticks(text.trim_start_matches(|c: char| c.is_ascii_digit()), time).map(Some)
+        }
         None => Ok(None),
     }
 }
@@ -513,19 +684,35 @@ fn numbered_entries(entries: &[SeriesEntry]) -> Vec<(i128, &SeriesEntry)> {
     (0..).zip(entries).collect()
 }
 
-pub fn rolling(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDeclaration) -> ChainResult<CellTable> {
+pub fn rolling(
+    config: StepConfigReader<'_>,
+    table: &CellTable,
+    series: &SeriesDeclaration,
+) -> ChainResult<CellTable> {
     let closed = config.text("closed").unwrap_or("right");
-    let (with_start, with_end) = (["left", "both"].contains(&closed), ["right", "both"].contains(&closed));
+    let (with_start, with_end) = (
+        ["left", "both"].contains(&closed),
+        ["right", "both"].contains(&closed),
+    );
     for_each_window_column(config, table, series, is_countable, |out, at, lines| {
         let column = &table.columns[at];
         for over in config.list("over") {
             let width = length(over, &lines.time)?;
             let gap = gap(config, width, &lines.time)?.count();
             for wanted in config.list("compute") {
-                let statistic =
-                    InterpretedStatistic::new(wanted, config, &column.kind, unit_of(Some(over), &lines.time)?)?;
-                let period = config.get("gaps").and_then(Json::as_object).and_then(|gaps| gaps.values().next());
-                let every = period.and_then(|period| period["every"].as_str()).map(|every| ticks(every, &lines.time));
+                let statistic = InterpretedStatistic::new(
+                    wanted,
+                    config,
+                    &column.kind,
+                    unit_of(Some(over), &lines.time)?,
+                )?;
+                let period = config
+                    .get("gaps")
+                    .and_then(Json::as_object)
+                    .and_then(|gaps| gaps.values().next());
+                let every = period
+                    .and_then(|period| period["every"].as_str())
+                    .map(|every| ticks(every, &lines.time));
                 let rows = match (width, every.transpose()?) {
                     (WindowLength::Ticks(ticks), Some(every)) => Some(ticks / every),
                     (WindowLength::Ticks(_), None) => None,
@@ -548,17 +735,32 @@ pub fn rolling(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesD
                 let values = lines.outputs(table.rows.len(), |entries| {
                     let all = numbered_entries(entries);
                     let now = all[all.len() - 1];
-                    let place =
-                        |(place, entry): &(i128, &SeriesEntry)| if width.is_rows() { *place } else { entry.time };
+                    let place = |(place, entry): &(i128, &SeriesEntry)| {
+                        if width.is_rows() { *place } else { entry.time }
+                    };
                     let end = place(&now) - gap;
                     let start = end - width.count();
-                    let inside = |x: i128| (x > start || x == start && with_start) && (x < end || x == end && with_end);
-                    let window: Vec<_> = all.iter().filter(|entry| inside(place(entry))).copied().collect();
+                    let inside = |x: i128| {
+                        (x > start || x == start && with_start) && (x < end || x == end && with_end)
+                    };
+                    let window: Vec<_> = all
+                        .iter()
+                        .filter(|entry| inside(place(entry)))
+                        .copied()
+                        .collect();
                     Ok(statistic.of(&window, now, min_periods))
                 })?;
                 let name = format!("{}_{}_{}", column.name, statistic.word(), length_text(over));
                 let care = statistic.care(table, at);
-                put_new(out, TypedColumn { name, kind: statistic.output(), care }, values)?;
+                put_new(
+                    out,
+                    TypedColumn {
+                        name,
+                        kind: statistic.output(),
+                        care,
+                    },
+                    values,
+                )?;
             }
         }
         Ok(())
@@ -572,19 +774,37 @@ pub fn expanding(
 ) -> ChainResult<CellTable> {
     for_each_window_column(config, table, series, is_countable, |out, at, lines| {
         let column = &table.columns[at];
-        let gap = config.get("gap").map_or(Ok(WindowLength::Rows(0)), |gap| length(gap, &lines.time))?;
+        let gap = config
+            .get("gap")
+            .map_or(Ok(WindowLength::Rows(0)), |gap| length(gap, &lines.time))?;
         for wanted in config.list("compute") {
-            let statistic =
-                InterpretedStatistic::new(wanted, config, &column.kind, unit_of(config.get("gap"), &lines.time)?)?;
+            let statistic = InterpretedStatistic::new(
+                wanted,
+                config,
+                &column.kind,
+                unit_of(config.get("gap"), &lines.time)?,
+            )?;
             let unless_set = if statistic.name == "count" { 0 } else { 1 };
             let min_periods = config.whole("min_periods").unwrap_or(unless_set) as usize;
             let values = lines.outputs(table.rows.len(), |entries| {
                 let now = (entries.len() as i128 - 1, last_entry(entries));
-                Ok(statistic.of(&numbered_entries(entries_up_to_gap(entries, gap)), now, min_periods))
+                Ok(statistic.of(
+                    &numbered_entries(entries_up_to_gap(entries, gap)),
+                    now,
+                    min_periods,
+                ))
             })?;
             let name = format!("{}_expanding_{}", column.name, statistic.word());
             let care = statistic.care(table, at);
-            put_new(out, TypedColumn { name, kind: statistic.output(), care }, values)?;
+            put_new(
+                out,
+                TypedColumn {
+                    name,
+                    kind: statistic.output(),
+                    care,
+                },
+                values,
+            )?;
         }
         Ok(())
     })
@@ -603,8 +823,12 @@ pub fn seasonal_rolling(
         for over in config.list("over") {
             let count = i128::from(over.as_i64().ok_or("no over")?);
             for wanted in config.list("compute") {
-                let statistic =
-                    InterpretedStatistic::new(wanted, config, &column.kind, unit_of(Some(season), &lines.time)?)?;
+                let statistic = InterpretedStatistic::new(
+                    wanted,
+                    config,
+                    &column.kind,
+                    unit_of(Some(season), &lines.time)?,
+                )?;
                 let min_periods = match (config.whole("min_periods"), statistic.name) {
                     (Some(least), _) if i128::from(least) > count => return Err("too many".into()),
                     (Some(least), _) => least as usize,
@@ -618,16 +842,33 @@ pub fn seasonal_rolling(
                     let at = |k: i128| {
                         let back = gap.count() + k * turn.count();
                         match turn {
-                            WindowLength::Rows(_) => all.iter().find(|(place, _)| *place == now.0 - back),
-                            WindowLength::Ticks(_) => all.iter().rfind(|(_, entry)| entry.time == now.1.time - back),
+                            WindowLength::Rows(_) => {
+                                all.iter().find(|(place, _)| *place == now.0 - back)
+                            }
+                            WindowLength::Ticks(_) => all
+                                .iter()
+                                .rfind(|(_, entry)| entry.time == now.1.time - back),
                         }
                     };
                     let window: Vec<_> = (0..count).rev().filter_map(at).copied().collect();
                     Ok(statistic.of(&window, now, min_periods))
                 })?;
-                let name = format!("{}_seasonal_{}_{}x{over}", column.name, statistic.word(), length_text(season));
+                let name = format!(
+                    "{}_seasonal_{}_{}x{over}",
+                    column.name,
+                    statistic.word(),
+                    length_text(season)
+                );
                 let care = statistic.care(table, at);
-                put_new(out, TypedColumn { name, kind: statistic.output(), care }, values)?;
+                put_new(
+                    out,
+                    TypedColumn {
+                        name,
+                        kind: statistic.output(),
+                        care,
+                    },
+                    values,
+                )?;
             }
         }
         Ok(())
@@ -635,87 +876,118 @@ pub fn seasonal_rolling(
 }
 
 /// Follows the recursion of pandas' `ewm`, whose weights are kept beside the mean and the variance.
-pub fn ewm(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDeclaration) -> ChainResult<CellTable> {
-    for_each_window_column(config, table, series, CellKind::is_number, |out, at, lines| {
-        let column = &table.columns[at];
-        let (mut by_time, mut beside) = (None, WindowLength::Rows(1));
-        let (alpha, decay) = if let Some(alpha) = config.number("alpha") {
-            (alpha, format!("alpha{alpha}"))
-        } else if let Some(span) = config.number("span") {
-            (2.0 / (span + 1.0), format!("span{span}"))
-        } else if let Some(com) = config.number("com") {
-            (1.0 / (1.0 + com), format!("com{com}"))
-        } else if let Some(rows) = config.number("half_life") {
-            (1.0 - 0.5f64.powf(1.0 / rows), format!("half_life{rows}"))
-        } else {
-            let text = config.text("half_life").ok_or("no decay")?;
-            let half_life = ticks(text, &lines.time)?;
-            (by_time, beside) = (Some(half_life as f64), WindowLength::Ticks(half_life));
-            (0.5, format!("half_life{text}"))
-        };
-        let gap = gap(config, beside, &lines.time)?;
-        let (adjust, ignore) = (config.get("adjust") != Some(&Json::Bool(false)), config.flag("ignore_na"));
-        let least = config.whole("min_periods").unwrap_or(1).max(1);
-        for wanted in config.list("compute") {
-            let wanted = wanted.as_str().ok_or("no statistic")?;
-            let kind = float_kind(config);
-            let values = lines.outputs(table.rows.len(), |entries| {
-                let (mut mean, mut variance, mut seen) = (f64::NAN, 0.0, 0);
-                let (mut old, mut sum, mut squares) = (1.0, 1.0, 1.0);
-                let mut last: Option<i128> = None;
-                for entry in entries_up_to_gap(entries, gap) {
-                    let x = entry.values[0].double(&column.kind);
-                    // pandas fades by the time since the row before, whether that had a value or not.
-                    let Some(before) = last.replace(entry.time).filter(|_| seen > 0) else {
-                        if let Some(x) = x {
-                            (mean, seen) = (x, 1);
-                        }
-                        continue;
-                    };
-                    if x.is_some() || !ignore {
-                        let fade = match by_time {
-                            Some(half_life) => 0.5f64.powf((entry.time - before) as f64 / half_life),
-                            None => 1.0 - alpha,
-                        };
-                        old *= fade;
-                        sum *= fade;
-                        squares *= fade * fade;
-                    }
-                    let Some(x) = x else { continue };
-                    let new = if adjust { 1.0 } else { alpha };
-                    let before = mean;
-                    mean = if x == mean { mean } else { (old * mean + new * x) / (old + new) };
-                    variance = (old * (variance + (before - mean).powi(2)) + new * (x - mean).powi(2)) / (old + new);
-                    sum += new;
-                    squares += new * new;
-                    old += new;
-                    if !adjust {
-                        sum /= old;
-                        squares /= old * old;
-                        old = 1.0;
-                    }
-                    seen += 1;
-                }
-                let rest = sum * sum - squares;
-                Ok(match wanted {
-                    _ if seen < least => CellValue::Null,
-                    "mean" => nan_to_null(mean, &kind),
-                    _ if rest <= 0.0 || seen < 2 => CellValue::Null,
-                    // Where one value has nearly all the weight, rounding decides.
-                    _ if rest < 1e-6 * sum * sum => return Err("one value has all the weight".into()),
-                    "var" => nan_to_null(sum * sum / rest * variance, &kind),
-                    _ => nan_to_null((sum * sum / rest * variance).sqrt(), &kind),
-                })
-            })?;
-            let name = format!("{}_ewm_{wanted}_{decay}", column.name);
-            let care = match (wanted, near(table, at)) {
-                ("var", ValueExactness::Near(size)) => ValueExactness::Near(size * size),
-                (_, near) => near,
+pub fn ewm(
+    config: StepConfigReader<'_>,
+    table: &CellTable,
+    series: &SeriesDeclaration,
+) -> ChainResult<CellTable> {
+    for_each_window_column(
+        config,
+        table,
+        series,
+        CellKind::is_number,
+        |out, at, lines| {
+            let column = &table.columns[at];
+            let (mut by_time, mut beside) = (None, WindowLength::Rows(1));
+            let (alpha, decay) = if let Some(alpha) = config.number("alpha") {
+                (alpha, format!("alpha{alpha}"))
+            } else if let Some(span) = config.number("span") {
+                (2.0 / (span + 1.0), format!("span{span}"))
+            } else if let Some(com) = config.number("com") {
+                (1.0 / (1.0 + com), format!("com{com}"))
+            } else if let Some(rows) = config.number("half_life") {
+                (1.0 - 0.5f64.powf(1.0 / rows), format!("half_life{rows}"))
+            } else {
+                let text = config.text("half_life").ok_or("no decay")?;
+                let half_life = ticks(text, &lines.time)?;
+                (by_time, beside) = (Some(half_life as f64), WindowLength::Ticks(half_life));
+                (0.5, format!("half_life{text}"))
             };
-            put_new(out, TypedColumn { name, kind: float_kind(config), care }, values)?;
-        }
-        Ok(())
-    })
+            let gap = gap(config, beside, &lines.time)?;
+            let (adjust, ignore) = (
+                config.get("adjust") != Some(&Json::Bool(false)),
+                config.flag("ignore_na"),
+            );
+            let least = config.whole("min_periods").unwrap_or(1).max(1);
+            for wanted in config.list("compute") {
+                let wanted = wanted.as_str().ok_or("no statistic")?;
+                let kind = float_kind(config);
+                let values = lines.outputs(table.rows.len(), |entries| {
+                    let (mut mean, mut variance, mut seen) = (f64::NAN, 0.0, 0);
+                    let (mut old, mut sum, mut squares) = (1.0, 1.0, 1.0);
+                    let mut last: Option<i128> = None;
+                    for entry in entries_up_to_gap(entries, gap) {
+                        let x = entry.values[0].double(&column.kind);
+                        // pandas fades by the time since the row before, whether that had a value or not.
+                        let Some(before) = last.replace(entry.time).filter(|_| seen > 0) else {
+                            if let Some(x) = x {
+                                (mean, seen) = (x, 1);
+                            }
+                            continue;
+                        };
+                        if x.is_some() || !ignore {
+                            let fade = match by_time {
+                                Some(half_life) => {
+                                    0.5f64.powf((entry.time - before) as f64 / half_life)
+                                }
+                                None => 1.0 - alpha,
+                            };
+                            old *= fade;
+                            sum *= fade;
+                            squares *= fade * fade;
+                        }
+                        let Some(x) = x else { continue };
+                        let new = if adjust { 1.0 } else { alpha };
+                        let before = mean;
+                        mean = if x == mean {
+                            mean
+                        } else {
+                            (old * mean + new * x) / (old + new)
+                        };
+                        variance = (old * (variance + (before - mean).powi(2))
+                            + new * (x - mean).powi(2))
+                            / (old + new);
+                        sum += new;
+                        squares += new * new;
+                        old += new;
+                        if !adjust {
+                            sum /= old;
+                            squares /= old * old;
+                            old = 1.0;
+                        }
+                        seen += 1;
+                    }
+                    let rest = sum * sum - squares;
+                    Ok(match wanted {
+                        _ if seen < least => CellValue::Null,
+                        "mean" => nan_to_null(mean, &kind),
+                        _ if rest <= 0.0 || seen < 2 => CellValue::Null,
+                        // Where one value has nearly all the weight, rounding decides.
+                        _ if rest < 1e-6 * sum * sum => {
+                            return Err("one value has all the weight".into());
+                        }
+                        "var" => nan_to_null(sum * sum / rest * variance, &kind),
+                        _ => nan_to_null((sum * sum / rest * variance).sqrt(), &kind),
+                    })
+                })?;
+                let name = format!("{}_ewm_{wanted}_{decay}", column.name);
+                let care = match (wanted, near(table, at)) {
+                    ("var", ValueExactness::Near(size)) => ValueExactness::Near(size * size),
+                    (_, near) => near,
+                };
+                put_new(
+                    out,
+                    TypedColumn {
+                        name,
+                        kind: float_kind(config),
+                        care,
+                    },
+                    values,
+                )?;
+            }
+            Ok(())
+        },
+    )
 }
 
 pub fn fill_forward(
@@ -723,14 +995,26 @@ pub fn fill_forward(
     table: &CellTable,
     series: &SeriesDeclaration,
 ) -> ChainResult<CellTable> {
-    let limit = config.whole("limit").map_or(usize::MAX, |limit| limit as usize);
+    let limit = config
+        .whole("limit")
+        .map_or(usize::MAX, |limit| limit as usize);
     for_each_window_column(config, table, series, is_copyable, |out, at, lines| {
         let column = table.columns[at].clone();
         let values = lines.outputs(table.rows.len(), |entries| {
-            let found = entries.iter().rev().take(limit.saturating_add(1)).find(|entry| !entry.values[0].is_null());
+            let found = entries
+                .iter()
+                .rev()
+                .take(limit.saturating_add(1))
+                .find(|entry| !entry.values[0].is_null());
             Ok(found.map_or(CellValue::Null, |entry| entry.values[0].clone()))
         })?;
-        out.put(TypedColumn { name: config.output(&column.name), ..column }, values);
+        out.put(
+            TypedColumn {
+                name: config.output(&column.name),
+                ..column
+            },
+            values,
+        );
         Ok(())
     })
 }
@@ -740,44 +1024,64 @@ pub fn interpolate(
     table: &CellTable,
     series: &SeriesDeclaration,
 ) -> ChainResult<CellTable> {
-    let limit = config.whole("limit").map_or(usize::MAX, |limit| limit as usize);
-    for_each_window_column(config, table, series, CellKind::is_number, |out, at, lines| {
-        let column = table.columns[at].clone();
-        let kind = float_kind(config);
-        let double = |entry: &SeriesEntry| entry.values[0].double(&column.kind);
-        let mut values = vec![CellValue::Null; table.rows.len()];
-        for line in &lines.lines {
-            for (place, entry) in line.iter().enumerate() {
-                let Some(row) = entry.row else { continue };
-                let before = line[..=place].iter().rposition(|entry| double(entry).is_some());
-                let after = line[place..].iter().find(|entry| double(entry).is_some());
-                let (Some(before), Some(after)) = (before, after) else { continue };
-                let (first, last) = (&line[before], after);
-                let (a, b) = (double(first).unwrap(), double(last).unwrap());
-                let x = if before == place {
-                    a
-                } else if place - before > limit {
-                    continue;
-                } else if first.time == last.time {
-                    a
-                } else {
-                    let share = (entry.time - first.time) as f64 / (last.time - first.time) as f64;
-                    match (a.is_infinite(), b.is_infinite()) {
-                        // As numpy's `interp` does: the line is infinite beside an infinity, and there is none
-                        // between two of either sign.
-                        (true, true) if a != b => continue,
-                        (true, _) => a,
-                        (_, true) if share > 0.0 => b,
-                        (_, true) => a,
-                        _ => a + (b - a) * share,
-                    }
-                };
-                values[row] = nan_to_null(x, &kind);
+    let limit = config
+        .whole("limit")
+        .map_or(usize::MAX, |limit| limit as usize);
+    for_each_window_column(
+        config,
+        table,
+        series,
+        CellKind::is_number,
+        |out, at, lines| {
+            let column = table.columns[at].clone();
+            let kind = float_kind(config);
+            let double = |entry: &SeriesEntry| entry.values[0].double(&column.kind);
+            let mut values = vec![CellValue::Null; table.rows.len()];
+            for line in &lines.lines {
+                for (place, entry) in line.iter().enumerate() {
+                    let Some(row) = entry.row else { continue };
+                    let before = line[..=place]
+                        .iter()
+                        .rposition(|entry| double(entry).is_some());
+                    let after = line[place..].iter().find(|entry| double(entry).is_some());
+                    let (Some(before), Some(after)) = (before, after) else {
+                        continue;
+                    };
+                    let (first, last) = (&line[before], after);
+                    let (a, b) = (double(first).unwrap(), double(last).unwrap());
+                    let x = if before == place {
+                        a
+                    } else if place - before > limit {
+                        continue;
+                    } else if first.time == last.time {
+                        a
+                    } else {
+                        let share =
+                            (entry.time - first.time) as f64 / (last.time - first.time) as f64;
+                        match (a.is_infinite(), b.is_infinite()) {
+                            // As numpy's `interp` does: the line is infinite beside an infinity, and there is none
+                            // between two of either sign.
+                            (true, true) if a != b => continue,
+                            (true, _) => a,
+                            (_, true) if share > 0.0 => b,
+                            (_, true) => a,
+                            _ => a + (b - a) * share,
+                        }
+                    };
+                    values[row] = nan_to_null(x, &kind);
+                }
             }
-        }
-        out.put(TypedColumn { name: config.output(&column.name), kind, care: near(table, at) }, values);
-        Ok(())
-    })
+            out.put(
+                TypedColumn {
+                    name: config.output(&column.name),
+                    kind,
+                    care: near(table, at),
+                },
+                values,
+            );
+            Ok(())
+        },
+    )
 }
 
 /// The slot of a time.
@@ -802,55 +1106,110 @@ pub fn seasonal_index(
     series: &SeriesDeclaration,
 ) -> ChainResult<CellTable> {
     let period = config.text("period").ok_or("no period")?;
-    let strength = config.get("shrink").and_then(|shrink| shrink["strength"].as_f64());
+    let strength = config
+        .get("shrink")
+        .and_then(|shrink| shrink["strength"].as_f64());
     let least = config.whole("min_periods").unwrap_or(1).max(1) as usize;
-    for_each_window_column(config, table, series, CellKind::is_number, |out, at, lines| {
-        let column = &table.columns[at];
-        let gap = config.get("gap").map_or(Ok(WindowLength::Rows(0)), |gap| length(gap, &lines.time))?;
-        let kind = float_kind(config);
-        slot(0, &lines.time, period)?;
-        let values = lines.outputs(table.rows.len(), |entries| {
-            let of_row = slot(last_entry(entries).time, &lines.time, period)?;
-            let (mut all, mut ours) = (Vec::new(), Vec::new());
-            for entry in entries_up_to_gap(entries, gap) {
-                // A missing period has no slot.
-                let (Some(x), Some(_)) = (entry.values[0].double(&column.kind), entry.row) else { continue };
-                all.push(x);
-                if slot(entry.time, &lines.time, period)? == of_row {
-                    ours.push(x);
+    for_each_window_column(
+        config,
+        table,
+        series,
+        CellKind::is_number,
+        |out, at, lines| {
+            let column = &table.columns[at];
+            let gap = config
+                .get("gap")
+                .map_or(Ok(WindowLength::Rows(0)), |gap| length(gap, &lines.time))?;
+            let kind = float_kind(config);
+            slot(0, &lines.time, period)?;
+            let values = lines.outputs(table.rows.len(), |entries| {
+                let of_row = slot(last_entry(entries).time, &lines.time, period)?;
+                let (mut all, mut ours) = (Vec::new(), Vec::new());
+                for entry in entries_up_to_gap(entries, gap) {
+                    // A missing period has no slot.
+                    let (Some(x), Some(_)) = (entry.values[0].double(&column.kind), entry.row)
+                    else {
+                        continue;
+                    };
+                    all.push(x);
+                    if slot(entry.time, &lines.time, period)? == of_row {
+                        ours.push(x);
+                    }
                 }
-            }
-            let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-            let (n, strength) = (ours.len() as f64, strength.unwrap_or(0.0));
-            Ok(if ours.len() < least || mean(&all) == 0.0 {
-                if strength > 0.0 { CellValue::Float(1.0) } else { CellValue::Null }
-            } else {
-                nan_to_null((n * (mean(&ours) / mean(&all)) + strength) / (n + strength), &kind)
-            })
-        })?;
-        // A mean near zero makes indices large.
-        let size = values.iter().filter_map(|value| value.double(&kind)).fold(1.0, |size: f64, x| size.max(x.abs()));
-        let name = format!("{}_{period}_index", column.name);
-        put_new(out, TypedColumn { name, kind: kind.clone(), care: ValueExactness::Near(size * size) }, values)
-    })
+                let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+                let (n, strength) = (ours.len() as f64, strength.unwrap_or(0.0));
+                Ok(if ours.len() < least || mean(&all) == 0.0 {
+                    if strength > 0.0 {
+                        CellValue::Float(1.0)
+                    } else {
+                        CellValue::Null
+                    }
+                } else {
+                    nan_to_null(
+                        (n * (mean(&ours) / mean(&all)) + strength) / (n + strength),
+                        &kind,
+                    )
+                })
+            })?;
+            // A mean near zero makes indices large.
+            let size = values
+                .iter()
+                .filter_map(|value| value.double(&kind))
+                .fold(1.0, |size: f64, x| size.max(x.abs()));
+            let name = format!("{}_{period}_index", column.name);
+            put_new(
+                out,
+                TypedColumn {
+                    name,
+                    kind: kind.clone(),
+                    care: ValueExactness::Near(size * size),
+                },
+                values,
+            )
+        },
+    )
 }
 
 /// Statistics over all series, or those of the row's group, of the rows that are learned from.
-pub fn pooled(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDeclaration) -> ChainResult<CellTable> {
-    let time = table.find(config.text("time").or(series.time.as_deref()).ok_or("no time")?)?;
+pub fn pooled(
+    config: StepConfigReader<'_>,
+    table: &CellTable,
+    series: &SeriesDeclaration,
+) -> ChainResult<CellTable> {
+    let time = table.find(
+        config
+            .text("time")
+            .or(series.time.as_deref())
+            .ok_or("no time")?,
+    )?;
     let time_kind = table.columns[time].kind.clone();
     if !time_kind.is_time() {
         return Err("no type of times".into());
     }
     let by = config.texts("by");
-    let keys = by.iter().map(|key| table.find(key)).collect::<ChainResult<Vec<_>>>()?;
-    let group = |row: &CellRow| keys.iter().map(|at| row.cells[*at].clone()).collect::<Vec<_>>();
+    let keys = by
+        .iter()
+        .map(|key| table.find(key))
+        .collect::<ChainResult<Vec<_>>>()?;
+    let group = |row: &CellRow| {
+        keys.iter()
+            .map(|at| row.cells[*at].clone())
+            .collect::<Vec<_>>()
+    };
     let closed = config.text("closed").unwrap_or("right");
-    let (with_start, with_end) = (["left", "both"].contains(&closed), ["right", "both"].contains(&closed));
-    let gap = config.text("gap").map_or(Ok(0), |gap| ticks(gap, &time_kind))?;
+    let (with_start, with_end) = (
+        ["left", "both"].contains(&closed),
+        ["right", "both"].contains(&closed),
+    );
+    let gap = config
+        .text("gap")
+        .map_or(Ok(0), |gap| ticks(gap, &time_kind))?;
     let aggregate = config.text("aggregate");
-    let overs =
-        if config.list("over").is_empty() { vec![None] } else { config.list("over").into_iter().map(Some).collect() };
+    let overs = if config.list("over").is_empty() {
+        vec![None]
+    } else {
+        config.list("over").into_iter().map(Some).collect()
+    };
     let mut out = table.clone();
     for name in config.texts("columns") {
         let at = table.find(name)?;
@@ -865,15 +1224,27 @@ pub fn pooled(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDe
         let mut groups: BTreeMap<Vec<CellValue>, BTreeMap<i128, Vec<f64>>> = BTreeMap::new();
         for row in table.rows.iter().filter(|row| row.fitted) {
             if let Some((x, time)) = values_of(row) {
-                groups.entry(group(row)).or_default().entry(time).or_default().push(x);
+                groups
+                    .entry(group(row))
+                    .or_default()
+                    .entry(time)
+                    .or_default()
+                    .push(x);
             }
         }
         for over in &overs {
-            let width = over.map(|over| ticks(over.as_str().ok_or("no time")?, &time_kind)).transpose()?;
+            let width = over
+                .map(|over| ticks(over.as_str().ok_or("no time")?, &time_kind))
+                .transpose()?;
             let unit = unit_of(over.or(config.get("gap")), &time_kind)?;
             for wanted in config.list("compute") {
                 let entry_kind = CellKind::F64;
-                let statistic = InterpretedStatistic::new(wanted, config, &entry_kind, Some(unit.unwrap_or(1)))?;
+                let statistic = InterpretedStatistic::new(
+                    wanted,
+                    config,
+                    &entry_kind,
+                    Some(unit.unwrap_or(1)),
+                )?;
                 if unit.is_none() && ["slope", "since_nonzero"].contains(&statistic.name) {
                     return Err("no unit of time".into());
                 }
@@ -889,16 +1260,23 @@ pub fn pooled(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDe
                 let least = config.whole("min_periods").unwrap_or(unless_set) as usize;
                 let none = BTreeMap::new();
                 let each = table.rows.iter().map(|row| {
-                    let Some(now) = row.cells[time].int() else { return CellValue::Null };
+                    let Some(now) = row.cells[time].int() else {
+                        return CellValue::Null;
+                    };
                     let end = now - gap;
                     let start = width.map(|width| end - width);
-                    let after_start = |x: i128| start.is_none_or(|start| x > start || x == start && with_start);
+                    let after_start =
+                        |x: i128| start.is_none_or(|start| x > start || x == start && with_start);
                     let inside = |x: i128| after_start(x) && (x < end || x == end && with_end);
                     let times = groups.get(&group(row)).unwrap_or(&none);
                     let mut window = Vec::new();
                     for (time, values) in times.iter().filter(|(time, _)| inside(**time)) {
                         let mut push = |x: f64| {
-                            window.push(SeriesEntry { time: *time, row: None, values: vec![CellValue::Float(x)] });
+                            window.push(SeriesEntry {
+                                time: *time,
+                                row: None,
+                                values: vec![CellValue::Float(x)],
+                            });
                         };
                         match aggregate {
                             None => values.iter().for_each(|x| push(*x)),
@@ -906,17 +1284,33 @@ pub fn pooled(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDe
                             Some(of) => push(statistic_value(of, values, &[], 0.0, 0.0).unwrap()),
                         }
                     }
-                    let own = SeriesEntry { time: now, row: None, values: vec![CellValue::Null] };
-                    match statistic.of(&numbered_entries(&window), (window.len() as i128, &own), least) {
+                    let own = SeriesEntry {
+                        time: now,
+                        row: None,
+                        values: vec![CellValue::Null],
+                    };
+                    match statistic.of(
+                        &numbered_entries(&window),
+                        (window.len() as i128, &own),
+                        least,
+                    ) {
                         CellValue::Float(x) => CellValue::float(x, &to),
                         other => other,
                     }
                 });
                 let values = each.collect();
-                let group = if by.is_empty() { "all".to_owned() } else { by.join("_") };
+                let group = if by.is_empty() {
+                    "all".to_owned()
+                } else {
+                    by.join("_")
+                };
                 let middle = aggregate.map_or(String::new(), |of| format!("{of}_"));
                 let name = match over {
-                    Some(over) => format!("{name}_{group}_{middle}{}_{}", statistic.word(), length_text(over)),
+                    Some(over) => format!(
+                        "{name}_{group}_{middle}{}_{}",
+                        statistic.word(),
+                        length_text(over)
+                    ),
                     None => format!("{name}_{group}_{middle}expanding_{}", statistic.word()),
                 };
                 let care = match near(table, at) {
@@ -925,7 +1319,15 @@ pub fn pooled(config: StepConfigReader<'_>, table: &CellTable, series: &SeriesDe
                     }
                     _ => ValueExactness::Tame,
                 };
-                put_new(&mut out, TypedColumn { name, kind: to, care }, values)?;
+                put_new(
+                    &mut out,
+                    TypedColumn {
+                        name,
+                        kind: to,
+                        care,
+                    },
+                    values,
+                )?;
             }
         }
     }

@@ -38,14 +38,23 @@ static COMPILED: Mutex<BTreeMap<(Precision, ThreadOrder, SourcePatch), Arc<Kerne
     Mutex::new(BTreeMap::new());
 
 impl KernelLibrary {
-    pub fn of(precision: Precision, threads: ThreadOrder, changed: SourcePatch) -> Arc<KernelLibrary> {
+    pub fn of(
+        precision: Precision,
+        threads: ThreadOrder,
+        changed: SourcePatch,
+    ) -> Arc<KernelLibrary> {
         let mut compiled = COMPILED.lock().unwrap();
         let compile = || Arc::new(KernelLibrary::compile(precision, threads, changed));
-        compiled.entry((precision, threads, changed)).or_insert_with(compile).clone()
+        compiled
+            .entry((precision, threads, changed))
+            .or_insert_with(compile)
+            .clone()
     }
 
     fn compile(precision: Precision, threads: ThreadOrder, changed: SourcePatch) -> KernelLibrary {
-        let mut source = std::fs::read_to_string(repository().join("connectors/src/train/device/kernels.cu")).unwrap();
+        let mut source =
+            std::fs::read_to_string(repository().join("connectors/src/train/device/kernels.cu"))
+                .unwrap();
         if let Some((from, to)) = changed {
             assert!(source.contains(from), "nothing is changed: {from}");
             source = source.replace(from, to);
@@ -55,7 +64,15 @@ impl KernelLibrary {
         std::fs::write(&kernels, source).unwrap();
         // The compiler that Rust links with; products and sums are rounded one by one.
         let mut cc = Command::new("cc");
-        cc.args(["-std=c11", "-O2", "-Wall", "-Werror", "-ffp-contract=off", "-shared", "-fPIC"]);
+        cc.args([
+            "-std=c11",
+            "-O2",
+            "-Wall",
+            "-Werror",
+            "-ffp-contract=off",
+            "-shared",
+            "-fPIC",
+        ]);
         cc.arg(format!("-DKERNELS=\"{}\"", kernels.display()));
         if precision == Precision::Bf16 {
             cc.arg("-DBF16");
@@ -63,9 +80,17 @@ impl KernelLibrary {
         if threads == ThreadOrder::Backwards {
             cc.arg("-DBACKWARDS");
         }
-        cc.args(["-x", "c"]).arg(repository().join("tests/simulated/host.c")).arg("-o").arg(&library).arg("-lm");
+        cc.args(["-x", "c"])
+            .arg(repository().join("tests/simulated/host.c"))
+            .arg("-o")
+            .arg(&library)
+            .arg("-lm");
         let output = cc.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         KernelLibrary::open(&library)
     }
 

@@ -35,13 +35,20 @@ struct SimulatedQueues {
 
 impl SimulatedQueues {
     fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         self.random >> 33
     }
 
     /// Does the first work of a queue, if it can be done.
     fn advance(&mut self, of_copies: bool) -> bool {
-        let queue = if of_copies { &mut self.copies } else { &mut self.compute };
+        let queue = if of_copies {
+            &mut self.copies
+        } else {
+            &mut self.compute
+        };
         match queue.pop_front() {
             None => return false,
             Some(SimulatedWork::Wait { event, nth }) => {
@@ -65,7 +72,10 @@ impl SimulatedQueues {
 
     fn finish(&mut self) {
         while self.advance(true) || self.advance(false) {}
-        assert!(self.copies.is_empty() && self.compute.is_empty(), "the queues wait for each other");
+        assert!(
+            self.copies.is_empty() && self.compute.is_empty(),
+            "the queues wait for each other"
+        );
     }
 }
 
@@ -94,13 +104,25 @@ impl fmt::Debug for SimulatedGpu {
 impl SimulatedGpu {
     /// One whose queues advance as chance wants it.
     pub fn new(random: u64, threads: ThreadOrder) -> SimulatedGpu {
-        let queues = Arc::new(Mutex::new(SimulatedQueues { random, ..SimulatedQueues::default() }));
-        SimulatedGpu { queues, threads, changed: None, stop: Arc::default(), wrong: Arc::default() }
+        let queues = Arc::new(Mutex::new(SimulatedQueues {
+            random,
+            ..SimulatedQueues::default()
+        }));
+        SimulatedGpu {
+            queues,
+            threads,
+            changed: None,
+            stop: Arc::default(),
+            wrong: Arc::default(),
+        }
     }
 
     /// The same with other kernels.
     pub fn changed(self, from: &'static str, to: &'static str) -> SimulatedGpu {
-        SimulatedGpu { changed: Some((from, to)), ..self }
+        SimulatedGpu {
+            changed: Some((from, to)),
+            ..self
+        }
     }
 
     /// Asks a run to stop at a step.
@@ -137,7 +159,14 @@ impl SimulatedGpu {
     }
 
     /// Queues a copy. The owner of either side must wait until `left` is as before.
-    fn copy_later(&self, of_copies: bool, from: u64, to: u64, bytes: usize, left: Option<Arc<AtomicU64>>) {
+    fn copy_later(
+        &self,
+        of_copies: bool,
+        from: u64,
+        to: u64,
+        bytes: usize,
+        left: Option<Arc<AtomicU64>>,
+    ) {
         if let Some(left) = &left {
             left.fetch_add(1, Ordering::SeqCst);
         }
@@ -173,7 +202,11 @@ impl Drop for SimulatedGpuMemory {
     fn drop(&mut self) {
         let queues = self.device.lock();
         if !queues.copies.is_empty() || !queues.compute.is_empty() {
-            self.device.wrong.lock().unwrap().push("memory went while it was in use");
+            self.device
+                .wrong
+                .lock()
+                .unwrap()
+                .push("memory went while it was in use");
         }
     }
 }
@@ -187,7 +220,11 @@ impl ComputeDevice for SimulatedGpu {
     type Event = usize;
 
     fn memory(&self, bytes: usize) -> Result<SimulatedGpuMemory> {
-        Ok(SimulatedGpuMemory { words: vec![0; bytes.div_ceil(8)], bytes, device: self.clone() })
+        Ok(SimulatedGpuMemory {
+            words: vec![0; bytes.div_ceil(8)],
+            bytes,
+            device: self.clone(),
+        })
     }
 
     fn event(&self) -> Result<usize> {
@@ -203,9 +240,17 @@ impl ComputeDevice for SimulatedGpu {
 
     fn copy(&self, from: &dyn SlotMemory, to: &mut SimulatedGpuMemory) -> Result<()> {
         let any: &dyn std::any::Any = from;
-        let slot = any.downcast_ref::<SimulatedGpuSlot>().ok_or_else(|| Fault::internal("another slot"))?;
+        let slot = any
+            .downcast_ref::<SimulatedGpuSlot>()
+            .ok_or_else(|| Fault::internal("another slot"))?;
         assert!(slot.bytes.len() <= to.bytes);
-        self.copy_later(true, address(&slot.bytes), address(&to.words), slot.bytes.len(), Some(slot.left.clone()));
+        self.copy_later(
+            true,
+            address(&slot.bytes),
+            address(&to.words),
+            slot.bytes.len(),
+            Some(slot.left.clone()),
+        );
         Ok(())
     }
 
@@ -264,7 +309,9 @@ impl Accelerator for SimulatedGpu {
         let (bytes, to) = (bytes.to_vec(), address(&to.words));
         #[allow(unsafe_code)]
         // SAFETY: as large, and memory that goes too early is seen by `SimulatedGpuMemory`.
-        let work = move || unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
+        let work = move || unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len())
+        };
         self.put_work(false, SimulatedWork::Do(Box::new(work)));
         Ok(())
     }
@@ -277,13 +324,27 @@ impl Accelerator for SimulatedGpu {
     }
 
     fn allocate_readback(&self, bytes: usize) -> Result<SimulatedReadback> {
-        Ok(SimulatedReadback { bytes: vec![0; bytes], left: Arc::default(), device: self.clone() })
+        Ok(SimulatedReadback {
+            bytes: vec![0; bytes],
+            left: Arc::default(),
+            device: self.clone(),
+        })
     }
 
-    fn enqueue_readback(&self, from: &SimulatedGpuMemory, letter: &mut SimulatedReadback) -> Result<()> {
+    fn enqueue_readback(
+        &self,
+        from: &SimulatedGpuMemory,
+        letter: &mut SimulatedReadback,
+    ) -> Result<()> {
         let bytes = letter.bytes.len();
         assert!(bytes <= from.bytes);
-        self.copy_later(false, address(&from.words), address(&letter.bytes), bytes, Some(letter.left.clone()));
+        self.copy_later(
+            false,
+            address(&from.words),
+            address(&letter.bytes),
+            bytes,
+            Some(letter.left.clone()),
+        );
         Ok(())
     }
 
@@ -294,7 +355,12 @@ impl Accelerator for SimulatedGpu {
     }
 
     #[allow(unsafe_code)]
-    unsafe fn launch(&self, program: &Arc<KernelLibrary>, kernel: &'static str, arguments: &[u64]) -> Result<()> {
+    unsafe fn launch(
+        &self,
+        program: &Arc<KernelLibrary>,
+        kernel: &'static str,
+        arguments: &[u64],
+    ) -> Result<()> {
         assert!(arguments[0] > 0, "GPUs refuse kernels without threads");
         if kernel == "control" {
             let mut queues = self.lock();
@@ -305,13 +371,28 @@ impl Accelerator for SimulatedGpu {
         }
         let (kernel, arguments) = (program.kernel(kernel), arguments.to_vec());
         // SAFETY: the caller's, and memory that goes too early is seen by `SimulatedGpuMemory`.
-        self.put_work(false, SimulatedWork::Do(Box::new(move || unsafe { kernel(arguments.as_ptr()) })));
+        self.put_work(
+            false,
+            SimulatedWork::Do(Box::new(move || unsafe { kernel(arguments.as_ptr()) })),
+        );
         Ok(())
     }
 
     #[allow(unsafe_code)]
     unsafe fn multiply(&self, program: &Arc<KernelLibrary>, product: &MatrixProduct) -> Result<()> {
-        let ColumnMajorProduct { a_transposed, b_transposed, m, n, k, a, lda, b, ldb, c, ldc } = product.column_major();
+        let ColumnMajorProduct {
+            a_transposed,
+            b_transposed,
+            m,
+            n,
+            k,
+            a,
+            lda,
+            b,
+            ldb,
+            c,
+            ldc,
+        } = product.column_major();
         // What cuBLAS demands.
         assert!(m > 0 && n > 0 && k > 0 && ldc >= m);
         assert!(lda >= if a_transposed { k } else { m } && ldb >= if b_transposed { n } else { k });
@@ -351,6 +432,10 @@ impl SlotMemory for SimulatedGpuSlot {
 
 impl SlotAllocator for SimulatedGpu {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
-        Ok(Box::new(SimulatedGpuSlot { bytes: vec![0; bytes], left: Arc::default(), device: self.clone() }))
+        Ok(Box::new(SimulatedGpuSlot {
+            bytes: vec![0; bytes],
+            left: Arc::default(),
+            device: self.clone(),
+        }))
     }
 }

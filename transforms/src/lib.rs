@@ -17,9 +17,10 @@ pub use categorical::*;
 pub use columns::*;
 pub use numeric::*;
 pub use relational::{
-    Aggregate, AggregateByTime, AggregateExpression, AggregateList, AggregateQuantile, AggregateTopK,
-    AggregateWeightedMean, AsOfDirection, AsOfJoin, Dedupe, DedupeKeep, Join, JoinCardinality, JoinKind, JoinStrategy,
-    ListOverflow, agg, aggregate, as_of_join, dedupe, join,
+    Aggregate, AggregateByTime, AggregateExpression, AggregateList, AggregateQuantile,
+    AggregateTopK, AggregateWeightedMean, AsOfDirection, AsOfJoin, Dedupe, DedupeKeep, Join,
+    JoinCardinality, JoinKind, JoinStrategy, ListOverflow, agg, aggregate, as_of_join, dedupe,
+    join,
 };
 pub use rows::*;
 pub use time::*;

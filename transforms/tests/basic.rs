@@ -17,14 +17,29 @@ fn words(values: &[Option<&str>]) -> StringArray {
 fn filter_keeps_true_only() {
     let input = || {
         vec![
-            col("x", Float64Array::from(vec![Some(1.0), None, Some(f64::NAN), Some(-1.0), Some(f64::INFINITY)])),
-            col("s", words(&[Some("a"), Some("b"), None, Some(""), Some("a")])),
+            col(
+                "x",
+                Float64Array::from(vec![
+                    Some(1.0),
+                    None,
+                    Some(f64::NAN),
+                    Some(-1.0),
+                    Some(f64::INFINITY),
+                ]),
+            ),
+            col(
+                "s",
+                words(&[Some("a"), Some("b"), None, Some(""), Some("a")]),
+            ),
         ]
     };
     check(
         json!({"filter": "x > 0 AND s = 'a'"}),
         input(),
-        vec![col("x", Float64Array::from(vec![1.0, f64::INFINITY])), col("s", words(&[Some("a"), Some("a")]))],
+        vec![
+            col("x", Float64Array::from(vec![1.0, f64::INFINITY])),
+            col("s", words(&[Some("a"), Some("a")])),
+        ],
     );
     check(
         json!({"filter": "x > 1e300"}),
@@ -48,20 +63,44 @@ fn derive_sees_earlier_columns_and_replaces_its_own() {
         ],
     );
     check_fault(json!({"derive": {"q": "1"}}), input(), codes::COLUMN_CLASH);
-    let fault = check_fault(json!({"derive": {"a": "w", "b": "lgo(q)"}}), input(), codes::UNKNOWN_COLUMN);
+    let fault = check_fault(
+        json!({"derive": {"a": "w", "b": "lgo(q)"}}),
+        input(),
+        codes::UNKNOWN_COLUMN,
+    );
     assert_eq!(fault.others().len(), 1);
 }
 
 #[test]
 fn columns_are_selected_dropped_and_renamed() {
-    let (a, b, c) = (|| Int32Array::from(vec![1]), || Int32Array::from(vec![2]), || Float32Array::from(vec![3.0]));
+    let (a, b, c) = (
+        || Int32Array::from(vec![1]),
+        || Int32Array::from(vec![2]),
+        || Float32Array::from(vec![3.0]),
+    );
     let input = || vec![col("a", a()), col("b", b()), col("c", c())];
-    check(json!({"select": ["type:float", "a"]}), input(), vec![col("c", c()), col("a", a())]);
-    check(json!({"drop": ["type:integer"]}), input(), vec![col("c", c())]);
-    check(json!({"rename": {"a": "b", "b": "a"}}), input(), vec![col("b", a()), col("a", b()), col("c", c())]);
+    check(
+        json!({"select": ["type:float", "a"]}),
+        input(),
+        vec![col("c", c()), col("a", a())],
+    );
+    check(
+        json!({"drop": ["type:integer"]}),
+        input(),
+        vec![col("c", c())],
+    );
+    check(
+        json!({"rename": {"a": "b", "b": "a"}}),
+        input(),
+        vec![col("b", a()), col("a", b()), col("c", c())],
+    );
     check_fault(json!({"drop": ["*"]}), input(), codes::BAD_VALUE);
     check_fault(json!({"rename": {"a": "c"}}), input(), codes::COLUMN_CLASH);
-    check_fault(json!({"rename": {"d": "e"}}), input(), codes::UNKNOWN_COLUMN);
+    check_fault(
+        json!({"rename": {"d": "e"}}),
+        input(),
+        codes::UNKNOWN_COLUMN,
+    );
 }
 
 #[test]
@@ -72,9 +111,18 @@ fn cast_faults_or_gives_null() {
         texts(),
         vec![col("s", Int32Array::from(vec![Some(12), None, None]))],
     );
-    let fault = check_fault(json!({"cast": {"columns": {"s": "int32"}}}), texts(), codes::BAD_ROW);
+    let fault = check_fault(
+        json!({"cast": {"columns": {"s": "int32"}}}),
+        texts(),
+        codes::BAD_ROW,
+    );
     assert_eq!(fault.message(), "`s` holds `x`, which is not Int32");
-    let numbers = || vec![col("x", Float64Array::from(vec![Some(1.9), Some(-1.9), None]))];
+    let numbers = || {
+        vec![col(
+            "x",
+            Float64Array::from(vec![Some(1.9), Some(-1.9), None]),
+        )]
+    };
     check(
         json!({"cast": {"columns": {"x": "int8"}}}),
         numbers(),
@@ -82,7 +130,11 @@ fn cast_faults_or_gives_null() {
     );
     for bad in [300.0, f64::NAN, f64::INFINITY] {
         let input = vec![col("x", Float64Array::from(vec![bad]))];
-        check_fault(json!({"cast": {"columns": {"type:float": "int8"}}}), input, codes::BAD_ROW);
+        check_fault(
+            json!({"cast": {"columns": {"type:float": "int8"}}}),
+            input,
+            codes::BAD_ROW,
+        );
     }
     check(
         json!({"cast": {"columns": {"s": "date"}}}),
@@ -102,7 +154,11 @@ fn every_transform_has_a_described_schema() {
         let mut generator = schemars::SchemaGenerator::default();
         (kind.schema)(&mut generator);
         let text = serde_json::to_string(&generator.take_definitions(true)).unwrap();
-        assert!(text.contains("description"), "`{}` has no description", kind.name);
+        assert!(
+            text.contains("description"),
+            "`{}` has no description",
+            kind.name
+        );
     }
 }
 
@@ -116,28 +172,51 @@ fn explode_repeats_the_others() {
         lists.append_value([Some(4)]);
         lists.finish()
     };
-    let input = || vec![col("l", lists()), col("s", words(&[Some("a"), Some("b"), Some("c"), None]))];
+    let input = || {
+        vec![
+            col("l", lists()),
+            col("s", words(&[Some("a"), Some("b"), Some("c"), None])),
+        ]
+    };
     check(
         json!({"explode": {"column": "l"}}),
         input(),
-        vec![col("l", Int32Array::from(vec![Some(1), None, Some(4)])), col("s", words(&[Some("a"), Some("a"), None]))],
+        vec![
+            col("l", Int32Array::from(vec![Some(1), None, Some(4)])),
+            col("s", words(&[Some("a"), Some("a"), None])),
+        ],
     );
     check(
         json!({"explode": {"column": "l", "keep_empty": true}}),
         input(),
         vec![
-            col("l", Int32Array::from(vec![Some(1), None, None, None, Some(4)])),
-            col("s", words(&[Some("a"), Some("a"), Some("b"), Some("c"), None])),
+            col(
+                "l",
+                Int32Array::from(vec![Some(1), None, None, None, Some(4)]),
+            ),
+            col(
+                "s",
+                words(&[Some("a"), Some("a"), Some("b"), Some("c"), None]),
+            ),
         ],
     );
-    check_fault(json!({"explode": {"column": "s"}}), input(), codes::COLUMN_TYPE);
+    check_fault(
+        json!({"explode": {"column": "s"}}),
+        input(),
+        codes::COLUMN_TYPE,
+    );
 }
 
 #[test]
 fn date_parts_of_the_calendar() {
     // 2016-05-22 was a Sunday in ISO week 20; 1970-01-01 a Thursday; 2021-01-01 a Friday in week 53.
     let days = || Date32Array::from(vec![Some(16943), Some(0), None, Some(18628)]);
-    let ints = |name: &str, a, b, d| col(name, Int32Array::from(vec![Some(a), Some(b), None, Some(d)]));
+    let ints = |name: &str, a, b, d| {
+        col(
+            name,
+            Int32Array::from(vec![Some(a), Some(b), None, Some(d)]),
+        )
+    };
     check(
         json!({"date_parts": {"columns": ["d"], "parts": [
             "year", "quarter", "month", "week", "day", "day_of_week", "day_of_year", "is_weekend"]}}),
@@ -151,7 +230,10 @@ fn date_parts_of_the_calendar() {
             ints("d_day", 22, 1, 1),
             ints("d_day_of_week", 6, 3, 4),
             ints("d_day_of_year", 143, 1, 1),
-            col("d_is_weekend", BooleanArray::from(vec![Some(true), Some(false), None, Some(false)])),
+            col(
+                "d_is_weekend",
+                BooleanArray::from(vec![Some(true), Some(false), None, Some(false)]),
+            ),
         ],
     );
     let times = || TimestampSecondArray::from(vec![Some(6 * 3600 + 59 * 60 + 58), Some(-1)]);
@@ -170,21 +252,49 @@ fn date_parts_of_the_calendar() {
         vec![
             col("t", times()),
             col("t_hour_sin", Float32Array::from(vec![1.0, -0.25881904])),
-            col("t_hour_cos", Float32Array::from(vec![6.123234e-17, 0.9659258])),
+            col(
+                "t_hour_cos",
+                Float32Array::from(vec![6.123234e-17, 0.9659258]),
+            ),
         ],
     );
     let input = vec![col("d", days())];
-    check_fault(json!({"date_parts": {"columns": ["d"], "parts": ["hour"]}}), input, codes::COLUMN_TYPE);
+    check_fault(
+        json!({"date_parts": {"columns": ["d"], "parts": ["hour"]}}),
+        input,
+        codes::COLUMN_TYPE,
+    );
 }
 
 /// NaN is above all numbers and equals itself, whichever sign the processor gives it: 0 / 0 has one on x86.
 #[test]
 fn computed_nan_is_above_all_numbers() {
-    let table = || vec![col("x", Float64Array::from(vec![0.0, 2.0, f64::INFINITY, -1.0]))];
+    let table = || {
+        vec![col(
+            "x",
+            Float64Array::from(vec![0.0, 2.0, f64::INFINITY, -1.0]),
+        )]
+    };
     let kept = |x: Vec<f64>| vec![col("x", Float64Array::from(x))];
     let (zero, inf) = (0.0, f64::INFINITY);
-    check(json!({"filter": "x / x > 1.5"}), table(), kept(vec![zero, inf]));
-    check(json!({"filter": "x / x < 1.5"}), table(), kept(vec![2.0, -1.0]));
-    check(json!({"filter": "-(x / x) >= x / x"}), table(), kept(vec![zero, inf]));
-    check(json!({"filter": "x / x = -(x / x)"}), table(), kept(vec![zero, inf]));
+    check(
+        json!({"filter": "x / x > 1.5"}),
+        table(),
+        kept(vec![zero, inf]),
+    );
+    check(
+        json!({"filter": "x / x < 1.5"}),
+        table(),
+        kept(vec![2.0, -1.0]),
+    );
+    check(
+        json!({"filter": "-(x / x) >= x / x"}),
+        table(),
+        kept(vec![zero, inf]),
+    );
+    check(
+        json!({"filter": "x / x = -(x / x)"}),
+        table(),
+        kept(vec![zero, inf]),
+    );
 }

@@ -19,7 +19,10 @@ const N: f64 = f64::NAN;
 type NamedColumn = (String, ArrayRef);
 
 fn missing<T>(values: impl IntoIterator<Item = f64>, of: impl Fn(f64) -> T) -> Vec<Option<T>> {
-    values.into_iter().map(|value| (!value.is_nan()).then(|| of(value))).collect()
+    values
+        .into_iter()
+        .map(|value| (!value.is_nan()).then(|| of(value)))
+        .collect()
 }
 
 fn numbers<const ROWS: usize>(name: &str, values: [f64; ROWS]) -> NamedColumn {
@@ -27,27 +30,64 @@ fn numbers<const ROWS: usize>(name: &str, values: [f64; ROWS]) -> NamedColumn {
 }
 
 fn ints<const ROWS: usize>(name: &str, values: [f64; ROWS]) -> NamedColumn {
-    col(name, Int32Array::from(missing(values, |value| value as i32)))
+    col(
+        name,
+        Int32Array::from(missing(values, |value| value as i32)),
+    )
 }
 
 fn whole<const ROWS: usize>(name: &str, values: [f64; ROWS]) -> NamedColumn {
-    col(name, Int64Array::from(missing(values, |value| value as i64)))
+    col(
+        name,
+        Int64Array::from(missing(values, |value| value as i64)),
+    )
 }
 
 /// Two series, the one with missing values, the other with missing days too.
 fn rows() -> NamedColumns {
-    let price = [Some(1.0), Some(2.0), None, Some(N), Some(3.0), Some(4.0), Some(4.5), Some(5.0), Some(8.0), None];
+    let price = [
+        Some(1.0),
+        Some(2.0),
+        None,
+        Some(N),
+        Some(3.0),
+        Some(4.0),
+        Some(4.5),
+        Some(5.0),
+        Some(8.0),
+        None,
+    ];
     vec![
-        col("day", Date32Array::from(vec![1, 1, 2, 2, 3, 3, 4, 5, 5, 6, 6, 7])),
-        col("s", StringArray::from(vec!["a", "b", "a", "b", "a", "b", "a", "a", "b", "a", "b", "a"])),
-        ints("qty", [1.0, 10.0, 2.0, 20.0, 0.0, 0.0, 4.0, 5.0, 50.0, 0.0, 60.0, 7.0]),
-        col("price", Float64Array::from([&price[..], &[Some(16.0), Some(7.0)]].concat())),
+        col(
+            "day",
+            Date32Array::from(vec![1, 1, 2, 2, 3, 3, 4, 5, 5, 6, 6, 7]),
+        ),
+        col(
+            "s",
+            StringArray::from(vec![
+                "a", "b", "a", "b", "a", "b", "a", "a", "b", "a", "b", "a",
+            ]),
+        ),
+        ints(
+            "qty",
+            [
+                1.0, 10.0, 2.0, 20.0, 0.0, 0.0, 4.0, 5.0, 50.0, 0.0, 60.0, 7.0,
+            ],
+        ),
+        col(
+            "price",
+            Float64Array::from([&price[..], &[Some(16.0), Some(7.0)]].concat()),
+        ),
     ]
 }
 
 /// Runs a step over the two series; `expect` are the new columns.
 fn series<const COLUMNS: usize>(step: Value, expect: [NamedColumn; COLUMNS]) {
-    check(with_time_and_keys(step), rows(), rows().into_iter().chain(expect).collect());
+    check(
+        with_time_and_keys(step),
+        rows(),
+        rows().into_iter().chain(expect).collect(),
+    );
 }
 
 /// The step with its time and keys.
@@ -64,8 +104,14 @@ fn lag_by_time_is_exact() {
     series(
         json!({"lag": {"columns": ["qty"], "by": ["1d", "2d"]}}),
         [
-            ints("qty_lag_1d", [N, N, 1.0, 10.0, 2.0, 20.0, 0.0, 4.0, N, 5.0, 50.0, 0.0]),
-            ints("qty_lag_2d", [N, N, N, N, 1.0, 10.0, 2.0, 0.0, 0.0, 4.0, N, 5.0]),
+            ints(
+                "qty_lag_1d",
+                [N, N, 1.0, 10.0, 2.0, 20.0, 0.0, 4.0, N, 5.0, 50.0, 0.0],
+            ),
+            ints(
+                "qty_lag_2d",
+                [N, N, N, N, 1.0, 10.0, 2.0, 0.0, 0.0, 4.0, N, 5.0],
+            ),
         ],
     );
 }
@@ -75,8 +121,14 @@ fn lag_as_of_takes_the_latest() {
     series(
         json!({"lag": {"columns": ["qty", "price"], "by": ["1d"], "as_of": "1d"}}),
         [
-            ints("qty_lag_1d", [N, N, 1.0, 10.0, 2.0, 20.0, 0.0, 4.0, 0.0, 5.0, 50.0, 0.0]),
-            numbers("price_lag_1d", [N, N, 1.0, 2.0, N, N, 3.0, 4.5, 4.0, 5.0, 8.0, N]),
+            ints(
+                "qty_lag_1d",
+                [N, N, 1.0, 10.0, 2.0, 20.0, 0.0, 4.0, 0.0, 5.0, 50.0, 0.0],
+            ),
+            numbers(
+                "price_lag_1d",
+                [N, N, 1.0, 2.0, N, N, 3.0, 4.5, 4.0, 5.0, 8.0, N],
+            ),
         ],
     );
 }
@@ -86,8 +138,14 @@ fn lag_by_rows() {
     series(
         json!({"lag": {"columns": ["qty"], "by": [1, 3], "gaps": "count_rows"}}),
         [
-            ints("qty_lag_1", [N, N, 1.0, 10.0, 2.0, 20.0, 0.0, 4.0, 0.0, 5.0, 50.0, 0.0]),
-            ints("qty_lag_3", [N, N, N, N, N, N, 1.0, 2.0, 10.0, 0.0, 20.0, 4.0]),
+            ints(
+                "qty_lag_1",
+                [N, N, 1.0, 10.0, 2.0, 20.0, 0.0, 4.0, 0.0, 5.0, 50.0, 0.0],
+            ),
+            ints(
+                "qty_lag_3",
+                [N, N, N, N, N, N, 1.0, 2.0, 10.0, 0.0, 20.0, 4.0],
+            ),
         ],
     );
 }
@@ -96,7 +154,10 @@ fn lag_by_rows() {
 fn missing_periods_count_as_rows() {
     series(
         json!({"lag": {"columns": ["qty"], "by": [1], "gaps": {"complete": {"every": "1d"}}}}),
-        [ints("qty_lag_1", [N, N, 1.0, 10.0, 2.0, 20.0, 0.0, 4.0, N, 5.0, 50.0, 0.0])],
+        [ints(
+            "qty_lag_1",
+            [N, N, 1.0, 10.0, 2.0, 20.0, 0.0, 4.0, N, 5.0, 50.0, 0.0],
+        )],
     );
 }
 
@@ -104,7 +165,10 @@ fn missing_periods_count_as_rows() {
 fn missing_periods_are_filled() {
     series(
         json!({"lag": {"columns": ["qty"], "by": [1], "gaps": {"complete": {"every": "1d", "fill": "zero"}}}}),
-        [ints("qty_lag_1", [N, N, 1.0, 10.0, 2.0, 20.0, 0.0, 4.0, 0.0, 5.0, 50.0, 0.0])],
+        [ints(
+            "qty_lag_1",
+            [N, N, 1.0, 10.0, 2.0, 20.0, 0.0, 4.0, 0.0, 5.0, 50.0, 0.0],
+        )],
     );
 }
 
@@ -113,7 +177,12 @@ fn diff_of_integers_and_floats() {
     series(
         json!({"diff": {"columns": ["qty", "price"], "by": [1], "gaps": "count_rows"}}),
         [
-            whole("qty_diff_1", [N, N, 1.0, 10.0, -2.0, -20.0, 4.0, 1.0, 50.0, -5.0, 10.0, 7.0]),
+            whole(
+                "qty_diff_1",
+                [
+                    N, N, 1.0, 10.0, -2.0, -20.0, 4.0, 1.0, 50.0, -5.0, 10.0, 7.0,
+                ],
+            ),
             numbers("price_diff_1", [N, N, N, N, N, N, 1.5, 0.5, 4.0, N, 8.0, N]),
         ],
     );
@@ -123,7 +192,10 @@ fn diff_of_integers_and_floats() {
 fn pct_change_by_time() {
     series(
         json!({"pct_change": {"columns": ["price"], "by": ["1d"]}}),
-        [numbers("price_pct_change_1d", [N, N, N, N, N, N, 0.5, 0.11111111111111116, N, N, 1.0, N])],
+        [numbers(
+            "price_pct_change_1d",
+            [N, N, N, N, N, N, 0.5, 0.11111111111111116, N, N, 1.0, N],
+        )],
     );
 }
 
@@ -149,7 +221,12 @@ fn rolling_over_time() {
                     5.5,
                 ],
             ),
-            numbers("price_sum_4d", [1.0, 2.0, 1.0, 2.0, 4.0, 6.0, 8.5, 12.5, 12.0, 12.5, 28.0, 16.5]),
+            numbers(
+                "price_sum_4d",
+                [
+                    1.0, 2.0, 1.0, 2.0, 4.0, 6.0, 8.5, 12.5, 12.0, 12.5, 28.0, 16.5,
+                ],
+            ),
             numbers(
                 "price_std_4d",
                 [
@@ -184,9 +261,18 @@ fn rolling_over_time() {
                     1.75,
                 ],
             ),
-            numbers("price_min_4d", [1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 3.0, 4.0, 3.0, 4.0, 4.5]),
-            numbers("price_max_4d", [1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 4.5, 5.0, 8.0, 5.0, 16.0, 7.0]),
-            numbers("price_median_4d", [1.0, 2.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.5, 6.0, 4.5, 8.0, 5.0]),
+            numbers(
+                "price_min_4d",
+                [1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 3.0, 4.0, 3.0, 4.0, 4.5],
+            ),
+            numbers(
+                "price_max_4d",
+                [1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 4.5, 5.0, 8.0, 5.0, 16.0, 7.0],
+            ),
+            numbers(
+                "price_median_4d",
+                [1.0, 2.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.5, 6.0, 4.5, 8.0, 5.0],
+            ),
             numbers(
                 "price_skew_4d",
                 [
@@ -205,11 +291,28 @@ fn rolling_over_time() {
                 ],
             ),
             numbers("price_kurtosis_4d", [N, N, N, N, N, N, N, N, N, N, N, N]),
-            numbers("price_q25_4d", [1.0, 2.0, 1.0, 2.0, 1.5, 2.5, 2.0, 3.75, 5.0, 3.75, 6.0, 4.75]),
-            whole("price_count_4d", [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 2.0, 3.0, 3.0, 3.0]),
-            numbers("price_first_4d", [1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 3.0, 4.0, 3.0, 4.0, 4.5]),
-            numbers("price_last_4d", [1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 4.5, 5.0, 8.0, 5.0, 16.0, 7.0]),
-            whole("price_n_unique_4d", [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 2.0, 3.0, 3.0, 3.0]),
+            numbers(
+                "price_q25_4d",
+                [
+                    1.0, 2.0, 1.0, 2.0, 1.5, 2.5, 2.0, 3.75, 5.0, 3.75, 6.0, 4.75,
+                ],
+            ),
+            whole(
+                "price_count_4d",
+                [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 2.0, 3.0, 3.0, 3.0],
+            ),
+            numbers(
+                "price_first_4d",
+                [1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 3.0, 4.0, 3.0, 4.0, 4.5],
+            ),
+            numbers(
+                "price_last_4d",
+                [1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 4.5, 5.0, 8.0, 5.0, 16.0, 7.0],
+            ),
+            whole(
+                "price_n_unique_4d",
+                [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 2.0, 3.0, 3.0, 3.0],
+            ),
         ],
     );
 }
@@ -219,7 +322,23 @@ fn rolling_over_rows() {
     series(
         json!({"rolling": {"columns": ["qty"], "compute": ["mean", "zero_share", "since_nonzero", "slope"], "over": [3], "gaps": "count_rows"}}),
         [
-            numbers("qty_mean_3", [N, N, N, N, 1.0, 10.0, 2.0, 3.0, 23.333333333333332, 3.0, 36.666666666666664, 4.0]),
+            numbers(
+                "qty_mean_3",
+                [
+                    N,
+                    N,
+                    N,
+                    N,
+                    1.0,
+                    10.0,
+                    2.0,
+                    3.0,
+                    23.333333333333332,
+                    3.0,
+                    36.666666666666664,
+                    4.0,
+                ],
+            ),
             numbers(
                 "qty_zero_share_3",
                 [
@@ -237,8 +356,14 @@ fn rolling_over_rows() {
                     0.3333333333333333,
                 ],
             ),
-            whole("qty_since_nonzero_3", [N, N, N, N, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]),
-            numbers("qty_slope_3", [N, N, N, N, -0.5, -5.0, 1.0, 2.5, 15.0, -2.0, 30.0, 1.0]),
+            whole(
+                "qty_since_nonzero_3",
+                [N, N, N, N, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0],
+            ),
+            numbers(
+                "qty_slope_3",
+                [N, N, N, N, -0.5, -5.0, 1.0, 2.5, 15.0, -2.0, 30.0, 1.0],
+            ),
         ],
     );
 }
@@ -248,8 +373,14 @@ fn rolling_before_a_gap() {
     series(
         json!({"rolling": {"columns": ["qty"], "compute": ["mean", "slope"], "over": ["3d"], "gap": "1d"}}),
         [
-            numbers("qty_mean_3d", [N, N, 1.0, 10.0, 1.5, 15.0, 1.0, 2.0, 10.0, 3.0, 25.0, 3.0]),
-            numbers("qty_slope_3d", [N, N, N, N, 1.0, 10.0, -0.5, 1.0, -20.0, 2.5, 25.0, -2.0]),
+            numbers(
+                "qty_mean_3d",
+                [N, N, 1.0, 10.0, 1.5, 15.0, 1.0, 2.0, 10.0, 3.0, 25.0, 3.0],
+            ),
+            numbers(
+                "qty_slope_3d",
+                [N, N, N, N, 1.0, 10.0, -0.5, 1.0, -20.0, 2.5, 25.0, -2.0],
+            ),
         ],
     );
 }
@@ -258,7 +389,10 @@ fn rolling_before_a_gap() {
 fn rolling_before_a_gap_of_rows() {
     series(
         json!({"rolling": {"columns": ["qty"], "compute": ["sum"], "over": [2], "gap": 1, "min_periods": 1, "gaps": "count_rows"}}),
-        [numbers("qty_sum_2", [N, N, 1.0, 10.0, 3.0, 30.0, 2.0, 4.0, 20.0, 9.0, 50.0, 5.0])],
+        [numbers(
+            "qty_sum_2",
+            [N, N, 1.0, 10.0, 3.0, 30.0, 2.0, 4.0, 20.0, 9.0, 50.0, 5.0],
+        )],
     );
 }
 
@@ -269,7 +403,20 @@ fn expanding_so_far() {
         [
             numbers(
                 "price_expanding_mean",
-                [1.0, 2.0, 1.0, 2.0, 2.0, 3.0, 2.8333333333333335, 3.375, 4.666666666666667, 3.375, 7.5, 4.1],
+                [
+                    1.0,
+                    2.0,
+                    1.0,
+                    2.0,
+                    2.0,
+                    3.0,
+                    2.8333333333333335,
+                    3.375,
+                    4.666666666666667,
+                    3.375,
+                    7.5,
+                    4.1,
+                ],
             ),
             numbers(
                 "price_expanding_std",
@@ -288,8 +435,14 @@ fn expanding_so_far() {
                     2.247220505424423,
                 ],
             ),
-            whole("price_expanding_count", [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 4.0, 3.0, 4.0, 4.0, 5.0]),
-            numbers("price_expanding_q50", [1.0, 2.0, 1.0, 2.0, 2.0, 3.0, 3.0, 3.75, 4.0, 3.75, 6.0, 4.5]),
+            whole(
+                "price_expanding_count",
+                [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 4.0, 3.0, 4.0, 4.0, 5.0],
+            ),
+            numbers(
+                "price_expanding_q50",
+                [1.0, 2.0, 1.0, 2.0, 2.0, 3.0, 3.0, 3.75, 4.0, 3.75, 6.0, 4.5],
+            ),
         ],
     );
 }
@@ -299,8 +452,14 @@ fn expanding_before_a_gap() {
     series(
         json!({"expanding": {"columns": ["qty"], "compute": ["sum", "max"], "gap": "2d", "min_periods": 2}}),
         [
-            numbers("qty_expanding_sum", [N, N, N, N, N, N, 3.0, 3.0, 30.0, 7.0, 30.0, 12.0]),
-            numbers("qty_expanding_max", [N, N, N, N, N, N, 2.0, 2.0, 20.0, 4.0, 20.0, 5.0]),
+            numbers(
+                "qty_expanding_sum",
+                [N, N, N, N, N, N, 3.0, 3.0, 30.0, 7.0, 30.0, 12.0],
+            ),
+            numbers(
+                "qty_expanding_max",
+                [N, N, N, N, N, N, 2.0, 2.0, 20.0, 4.0, 20.0, 5.0],
+            ),
         ],
     );
 }
@@ -369,7 +528,12 @@ fn ewm_by_alpha() {
 fn ewm_without_adjustment() {
     series(
         json!({"ewm": {"columns": ["price"], "compute": ["mean"], "span": 3, "adjust": false, "ignore_na": true, "gaps": "count_rows"}}),
-        [numbers("price_ewm_mean_span3", [1.0, 2.0, 1.0, 2.0, 2.0, 3.0, 3.25, 4.125, 5.5, 4.125, 10.75, 5.5625])],
+        [numbers(
+            "price_ewm_mean_span3",
+            [
+                1.0, 2.0, 1.0, 2.0, 2.0, 3.0, 3.25, 4.125, 5.5, 4.125, 10.75, 5.5625,
+            ],
+        )],
     );
 }
 
@@ -426,8 +590,14 @@ fn seasons_of_rows() {
     series(
         json!({"seasonal_rolling": {"columns": ["qty"], "compute": ["mean", "count"], "season": 2, "over": [2], "gap": 1, "gaps": "count_rows"}}),
         [
-            numbers("qty_seasonal_mean_2x2", [N, N, N, N, N, N, 0.5, 3.0, 5.0, 2.5, 35.0, 2.0]),
-            whole("qty_seasonal_count_2x2", [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]),
+            numbers(
+                "qty_seasonal_mean_2x2",
+                [N, N, N, N, N, N, 0.5, 3.0, 5.0, 2.5, 35.0, 2.0],
+            ),
+            whole(
+                "qty_seasonal_count_2x2",
+                [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0],
+            ),
         ],
     );
 }
@@ -436,7 +606,10 @@ fn seasons_of_rows() {
 fn seasons_of_time() {
     series(
         json!({"seasonal_rolling": {"columns": ["qty"], "compute": ["mean"], "season": "2d", "over": [3], "gap": "1d"}}),
-        [numbers("qty_seasonal_mean_2dx3", [N, N, 1.0, 10.0, 2.0, 20.0, 0.5, 3.0, 20.0, 2.0, 20.0, 2.0])],
+        [numbers(
+            "qty_seasonal_mean_2dx3",
+            [N, N, 1.0, 10.0, 2.0, 20.0, 0.5, 3.0, 20.0, 2.0, 20.0, 2.0],
+        )],
     );
 }
 
@@ -446,7 +619,20 @@ fn index_of_a_slot() {
         json!({"seasonal_index": {"columns": ["qty"], "period": {"expression": "CAST(day AS INT) % 2"}, "gap": "1d"}}),
         [numbers(
             "qty_seasonal_index",
-            [N, N, N, N, 0.6666666666666666, 0.6666666666666666, 2.0, 0.2857142857142857, 0.5, 1.25, 1.0, 1.0],
+            [
+                N,
+                N,
+                N,
+                N,
+                0.6666666666666666,
+                0.6666666666666666,
+                2.0,
+                0.2857142857142857,
+                0.5,
+                1.25,
+                1.0,
+                1.0,
+            ],
         )],
     );
 }
@@ -503,7 +689,10 @@ fn index_shrunk_to_all_series() {
 fn fill_forward_keeps_the_type() {
     series(
         json!({"fill_forward": {"columns": ["price"], "suffix": "_filled"}}),
-        [numbers("price_filled", [1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 4.5, 5.0, 8.0, 5.0, 16.0, 7.0])],
+        [numbers(
+            "price_filled",
+            [1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 4.5, 5.0, 8.0, 5.0, 16.0, 7.0],
+        )],
     );
 }
 
@@ -511,47 +700,82 @@ fn fill_forward_keeps_the_type() {
 fn interpolate_between() {
     series(
         json!({"interpolate": {"columns": ["price"], "suffix": "_line"}}),
-        [numbers("price_line", [1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.5, 5.0, 8.0, 6.0, 16.0, 7.0])],
+        [numbers(
+            "price_line",
+            [1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.5, 5.0, 8.0, 6.0, 16.0, 7.0],
+        )],
     );
 }
 
 #[test]
 fn copies_are_exact() {
     let large = 9_007_199_254_740_993i64;
-    let times = |values: Vec<Option<i64>>| TimestampMicrosecondArray::from(values).with_timezone("UTC");
+    let times =
+        |values: Vec<Option<i64>>| TimestampMicrosecondArray::from(values).with_timezone("UTC");
     let input = || {
         vec![
             col("t", Int64Array::from(vec![1, 2, 3])),
-            col("n", Int64Array::from(vec![Some(large), None, Some(large + 2)])),
+            col(
+                "n",
+                Int64Array::from(vec![Some(large), None, Some(large + 2)]),
+            ),
             col("u", UInt64Array::from(vec![u64::MAX, u64::MAX - 1, 1])),
             col("at", times(vec![Some(large), Some(1), None])),
             col("day", Date32Array::from(vec![1, 2, 3])),
-            col("flag", BooleanArray::from(vec![Some(true), Some(false), None])),
+            col(
+                "flag",
+                BooleanArray::from(vec![Some(true), Some(false), None]),
+            ),
             col("small", UInt8Array::from(vec![255, 0, 1])),
-            col("float", Float32Array::from(vec![0.1, f32::INFINITY, f32::NAN])),
+            col(
+                "float",
+                Float32Array::from(vec![0.1, f32::INFINITY, f32::NAN]),
+            ),
         ]
     };
     let with = |more: NamedColumns| input().into_iter().chain(more).collect::<NamedColumns>();
     let common = json!({"time": "t", "keys": [], "gaps": "count_rows"});
     let step = |kind: &str, mut config: Value| {
-        common.as_object().unwrap().iter().for_each(|(key, value)| config[key] = value.clone());
+        common
+            .as_object()
+            .unwrap()
+            .iter()
+            .for_each(|(key, value)| config[key] = value.clone());
         json!({ kind: config })
     };
     check(
-        step("lag", json!({"columns": ["n", "u", "at", "day", "flag", "small", "float"], "by": [1]})),
+        step(
+            "lag",
+            json!({"columns": ["n", "u", "at", "day", "flag", "small", "float"], "by": [1]}),
+        ),
         input(),
         with(vec![
             col("n_lag_1", Int64Array::from(vec![None, Some(large), None])),
-            col("u_lag_1", UInt64Array::from(vec![None, Some(u64::MAX), Some(u64::MAX - 1)])),
+            col(
+                "u_lag_1",
+                UInt64Array::from(vec![None, Some(u64::MAX), Some(u64::MAX - 1)]),
+            ),
             col("at_lag_1", times(vec![None, Some(large), Some(1)])),
             col("day_lag_1", Date32Array::from(vec![None, Some(1), Some(2)])),
-            col("flag_lag_1", BooleanArray::from(vec![None, Some(true), Some(false)])),
-            col("small_lag_1", UInt8Array::from(vec![None, Some(255), Some(0)])),
-            col("float_lag_1", Float32Array::from(vec![None, Some(0.1), Some(f32::INFINITY)])),
+            col(
+                "flag_lag_1",
+                BooleanArray::from(vec![None, Some(true), Some(false)]),
+            ),
+            col(
+                "small_lag_1",
+                UInt8Array::from(vec![None, Some(255), Some(0)]),
+            ),
+            col(
+                "float_lag_1",
+                Float32Array::from(vec![None, Some(0.1), Some(f32::INFINITY)]),
+            ),
         ]),
     );
     check(
-        step("diff", json!({"columns": ["n", "u", "small"], "by": ["2t"]})),
+        step(
+            "diff",
+            json!({"columns": ["n", "u", "small"], "by": ["2t"]}),
+        ),
         input(),
         with(vec![
             whole("n_diff_2t", [N, N, 2.0]),
@@ -560,12 +784,18 @@ fn copies_are_exact() {
         ]),
     );
     check(
-        step("rolling", json!({"columns": ["n", "flag"], "compute": ["first", "last", "mean"], "over": ["3t"]})),
+        step(
+            "rolling",
+            json!({"columns": ["n", "flag"], "compute": ["first", "last", "mean"], "over": ["3t"]}),
+        ),
         input(),
         with(vec![
             col("n_first_3t", Int64Array::from(vec![large; 3])),
             col("n_last_3t", Int64Array::from(vec![large, large, large + 2])),
-            col("n_mean_3t", Float64Array::from(vec![large as f64, large as f64, 9_007_199_254_740_994.0])),
+            col(
+                "n_mean_3t",
+                Float64Array::from(vec![large as f64, large as f64, 9_007_199_254_740_994.0]),
+            ),
             col("flag_first_3t", BooleanArray::from(vec![true; 3])),
             col("flag_last_3t", BooleanArray::from(vec![true, false, false])),
             numbers("flag_mean_3t", [1.0, 0.5, 0.5]),
@@ -576,38 +806,67 @@ fn copies_are_exact() {
     filled[3].1 = Arc::new(times(vec![Some(large), Some(1), Some(1)]));
     filled[5].1 = Arc::new(BooleanArray::from(vec![true, false, false]));
     filled[7].1 = Arc::new(Float32Array::from(vec![0.1, f32::INFINITY, f32::INFINITY]));
-    check(step("fill_forward", json!({"columns": ["n", "u", "at", "flag", "small", "float"]})), input(), filled);
+    check(
+        step(
+            "fill_forward",
+            json!({"columns": ["n", "u", "at", "flag", "small", "float"]}),
+        ),
+        input(),
+        filled,
+    );
 }
 
 #[test]
 fn limits_of_filling() {
-    let input = || vec![col("t", Int32Array::from(vec![0, 1, 2, 10, 11])), numbers("x", [1.0, N, N, 2.0, N])];
+    let input = || {
+        vec![
+            col("t", Int32Array::from(vec![0, 1, 2, 10, 11])),
+            numbers("x", [1.0, N, N, 2.0, N]),
+        ]
+    };
     let with = |x: [f64; 5]| vec![input().remove(0), numbers("x", x)];
-    let step =
-        |kind: &str| json!({kind: {"columns": ["x"], "limit": 1, "time": "t", "keys": [], "gaps": "count_rows"}});
+    let step = |kind: &str| json!({kind: {"columns": ["x"], "limit": 1, "time": "t", "keys": [], "gaps": "count_rows"}});
     check(step("fill_forward"), input(), with([1.0, 1.0, N, 2.0, 2.0]));
     check(step("interpolate"), input(), with([1.0, 1.1, N, 2.0, N]));
 }
 
 #[test]
 fn gaps_are_refused_where_declared() {
-    let step = |gaps: Value| with_time_and_keys(json!({"lag": {"columns": ["qty"], "by": [1], "gaps": gaps}}));
+    let step = |gaps: Value| {
+        with_time_and_keys(json!({"lag": {"columns": ["qty"], "by": [1], "gaps": gaps}}))
+    };
     check_fault(step(json!({"error": {"every": "1d"}})), rows(), codes::GAP);
-    let lag = ints("qty_lag_1", [N, N, 1.0, 10.0, 2.0, 20.0, 0.0, 4.0, 0.0, 5.0, 50.0, 0.0]);
-    check(step(json!({"warn": {"every": "1d"}})), rows(), rows().into_iter().chain([lag]).collect());
+    let lag = ints(
+        "qty_lag_1",
+        [N, N, 1.0, 10.0, 2.0, 20.0, 0.0, 4.0, 0.0, 5.0, 50.0, 0.0],
+    );
+    check(
+        step(json!({"warn": {"every": "1d"}})),
+        rows(),
+        rows().into_iter().chain([lag]).collect(),
+    );
     let input = vec![
         col("day", TimestampSecondArray::from(vec![0, 86_400, 100_000])),
         col("s", StringArray::from(vec!["a", "a", "a"])),
         ints("qty", [1.0, 2.0, 3.0]),
     ];
-    check_fault(step(json!({"complete": {"every": "1d"}})), input, codes::GAP);
+    check_fault(
+        step(json!({"complete": {"every": "1d"}})),
+        input,
+        codes::GAP,
+    );
 }
 
 #[test]
 fn rows_out_of_order_and_without_time() {
-    let input = |days: Vec<Option<i32>>| vec![col("day", Date32Array::from(days)), ints("qty", [1.0, 2.0])];
+    let input =
+        |days: Vec<Option<i32>>| vec![col("day", Date32Array::from(days)), ints("qty", [1.0, 2.0])];
     let step = json!({"lag": {"columns": ["qty"], "by": ["1d"], "time": "day", "keys": []}});
-    check_fault(step.clone(), input(vec![Some(2), Some(1)]), codes::OUT_OF_ORDER);
+    check_fault(
+        step.clone(),
+        input(vec![Some(2), Some(1)]),
+        codes::OUT_OF_ORDER,
+    );
     check_fault(step, input(vec![Some(2), None]), codes::BAD_ROW);
 }
 
@@ -622,10 +881,14 @@ fn empty_data_and_one_row() {
                 col("qty", Int32Array::from(vec![3; days.len()])),
             ]
         };
-        let step = json!({"rolling": {"columns": ["qty"], "compute": ["mean", "std"], "over": ["7d"]}});
+        let step =
+            json!({"rolling": {"columns": ["qty"], "compute": ["mean", "std"], "over": ["7d"]}});
         let mean = Float64Array::from(vec![3.0; days.len()]);
         let std = Float64Array::from(nothing);
-        let expect = input().into_iter().chain([col("qty_mean_7d", mean), col("qty_std_7d", std)]).collect();
+        let expect = input()
+            .into_iter()
+            .chain([col("qty_mean_7d", mean), col("qty_std_7d", std)])
+            .collect();
         check(with_time_and_keys(step), input(), expect);
     }
 }
@@ -635,7 +898,12 @@ fn empty_data_and_one_row() {
 #[test]
 fn the_value_whose_bits_stand_for_a_missing_one_is_refused() {
     let table = |x: (String, ArrayRef)| vec![col("day", Date32Array::from(vec![1, 2, 3])), x];
-    let least = || table(col("x", Int64Array::from(vec![Some(1), None, Some(i64::MIN)])));
+    let least = || {
+        table(col(
+            "x",
+            Int64Array::from(vec![Some(1), None, Some(i64::MIN)]),
+        ))
+    };
     let half = || table(col("x", UInt64Array::from(vec![1 << 63, 2, 3])));
     for config in [
         json!({"lag": {"columns": ["x"], "by": ["1d"], "time": "day", "keys": []}}),
@@ -644,13 +912,26 @@ fn the_value_whose_bits_stand_for_a_missing_one_is_refused() {
         json!({"expanding": {"columns": ["x"], "compute": ["first"], "time": "day", "keys": [], "gap": "1d"}}),
     ] {
         let fault = check_fault(config.clone(), least(), codes::BAD_ROW);
-        assert!(fault.to_string().contains("-9223372036854775808"), "{config}: {fault}");
+        assert!(
+            fault.to_string().contains("-9223372036854775808"),
+            "{config}: {fault}"
+        );
         let fault = check_fault(config.clone(), half(), codes::BAD_ROW);
-        assert!(fault.to_string().contains("9223372036854775808"), "{config}: {fault}");
+        assert!(
+            fault.to_string().contains("9223372036854775808"),
+            "{config}: {fault}"
+        );
     }
     // As numbers they are not kept by their bits, and a null's bits do not matter.
-    let x = Int64Array::new(vec![i64::MIN, 5, 6].into(), Some(vec![false, true, true].into()));
+    let x = Int64Array::new(
+        vec![i64::MIN, 5, 6].into(),
+        Some(vec![false, true, true].into()),
+    );
     let after = Int64Array::from(vec![None, None, Some(5)]);
     let expect = [table(col("x", x.clone())), vec![col("x_lag_1d", after)]].concat();
-    check(json!({"lag": {"columns": ["x"], "by": ["1d"], "time": "day", "keys": []}}), table(col("x", x)), expect);
+    check(
+        json!({"lag": {"columns": ["x"], "by": ["1d"], "time": "day", "keys": []}}),
+        table(col("x", x)),
+        expect,
+    );
 }

@@ -9,13 +9,15 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use forebay_model::{
-    Dataset, Fault, FaultCode, NodeInput, Pipeline, PipelineNode, PipelineSource, Result, Step, codes,
+    Dataset, Fault, FaultCode, NodeInput, Pipeline, PipelineNode, PipelineSource, Result, Step,
+    codes,
 };
 use forebay_plan::{BoundPipeline, PlanOp, SqlCompiler, WindowOp, bind};
 use forebay_transforms::{LengthSpec, LengthUnit};
 use forebay_window::SeriesLength::{Rows, Ticks};
 use forebay_window::{
-    ClosedEnds, EwmDecay, GapHandling, PeriodFill, SeriesFrame, WindowFunction, WindowReach, WindowStat,
+    ClosedEnds, EwmDecay, GapHandling, PeriodFill, SeriesFrame, WindowFunction, WindowReach,
+    WindowStat,
 };
 use serde_json::{Value, json};
 
@@ -41,8 +43,13 @@ fn bind_step(step: &Value, declared: bool) -> Result<BoundPipeline> {
     let (kind, config) = step.as_object().unwrap().iter().next().unwrap();
     let registry = forebay_transforms::registry();
     let canonical = registry.kind(kind).unwrap().canonical;
-    let config = canonical(config.clone()).map_err(|error| Fault::new(codes::BAD_VALUE, error.message))?;
-    assert_eq!(config, canonical(config.clone()).unwrap(), "the canonical form of `{kind}` is not stable");
+    let config =
+        canonical(config.clone()).map_err(|error| Fault::new(codes::BAD_VALUE, error.message))?;
+    assert_eq!(
+        config,
+        canonical(config.clone()).unwrap(),
+        "the canonical form of `{kind}` is not stable"
+    );
     let pipeline = Pipeline {
         name: "test".into(),
         sources: vec![PipelineSource {
@@ -50,7 +57,11 @@ fn bind_step(step: &Value, declared: bool) -> Result<BoundPipeline> {
             format: "memory".into(),
             config: Value::Null,
             time: declared.then(|| "day".into()),
-            keys: if declared { vec!["store".into(), "item".into()] } else { Vec::new() },
+            keys: if declared {
+                vec!["store".into(), "item".into()]
+            } else {
+                Vec::new()
+            },
             ready: None,
             lookback: None,
             at: None,
@@ -60,7 +71,11 @@ fn bind_step(step: &Value, declared: bool) -> Result<BoundPipeline> {
             input: NodeInput::From("this".into()),
             fit_on: None,
             refit: None,
-            steps: vec![Step { kind: kind.clone(), config, at: None }],
+            steps: vec![Step {
+                kind: kind.clone(),
+                config,
+                at: None,
+            }],
             optional: false,
             at: None,
         }],
@@ -73,7 +88,12 @@ fn bind_step(step: &Value, declared: bool) -> Result<BoundPipeline> {
         watched: Vec::new(),
         version: None,
     };
-    bind(&pipeline, &registry, &SqlCompiler::default(), &BTreeMap::from([("this".to_owned(), dataset)]))
+    bind(
+        &pipeline,
+        &registry,
+        &SqlCompiler::default(),
+        &BTreeMap::from([("this".to_owned(), dataset)]),
+    )
 }
 
 /// The new columns, and the types of replaced ones.
@@ -81,14 +101,28 @@ fn new_columns(step: &Value) -> String {
     let bound = bind_step(step, true).unwrap();
     let known = source();
     let fields = bound.flows["out"].schema.fields().iter();
-    let new = fields
-        .filter(|field| known.field_with_name(field.name()).ok().map(Field::data_type) != Some(field.data_type()));
-    new.map(|field| format!("{} {}", field.name(), field.data_type())).collect::<Vec<_>>().join(", ")
+    let new = fields.filter(|field| {
+        known
+            .field_with_name(field.name())
+            .ok()
+            .map(Field::data_type)
+            != Some(field.data_type())
+    });
+    new.map(|field| format!("{} {}", field.name(), field.data_type()))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn windows(step: &Value) -> Vec<WindowOp> {
     let ops = bind_step(step, true).unwrap().ops.into_iter();
-    ops.filter_map(|op| if let PlanOp::Window(window) = op.op { Some(window) } else { None }).collect()
+    ops.filter_map(|op| {
+        if let PlanOp::Window(window) = op.op {
+            Some(window)
+        } else {
+            None
+        }
+    })
+    .collect()
 }
 
 #[test]
@@ -99,18 +133,27 @@ fn names_and_types() {
             "qty_lag_1w Int32, qty_lag_48h Int32, n_lag_1w Int64, n_lag_48h Int64, promo_lag_1w Boolean, \
           promo_lag_48h Boolean, at_lag_1w Timestamp(s), at_lag_48h Timestamp(s)",
         ),
-        (json!({"lag": {"columns": ["qty"], "by": [7], "gaps": "count_rows", "names": "mlforecast"}}), "lag7 Int32"),
+        (
+            json!({"lag": {"columns": ["qty"], "by": [7], "gaps": "count_rows", "names": "mlforecast"}}),
+            "lag7 Int32",
+        ),
         (
             json!({"lag": {"columns": ["qty", "n"], "by": [7], "gaps": "count_rows", "names": "mlforecast"}}),
             "qty_lag7 Int32, n_lag7 Int64",
         ),
-        (json!({"lag": {"columns": ["qty"], "by": ["2w"], "names": "mlforecast"}}), "lag14 Int32"),
+        (
+            json!({"lag": {"columns": ["qty"], "by": ["2w"], "names": "mlforecast"}}),
+            "lag14 Int32",
+        ),
         (
             json!({"lag": {"columns": ["qty"], "by": ["2h"], "time": "at", "names": "mlforecast",
                         "gaps": {"error": {"every": "30m"}}}}),
             "lag4 Int32",
         ),
-        (json!({"lag": {"columns": ["qty"], "by": ["7t"], "time": "tick"}}), "qty_lag_7t Int32"),
+        (
+            json!({"lag": {"columns": ["qty"], "by": ["7t"], "time": "tick"}}),
+            "qty_lag_7t Int32",
+        ),
         (
             json!({"diff": {"columns": ["qty", "n", "u", "price"], "by": ["7d"]}}),
             "qty_diff_7d Int64, n_diff_7d Int64, u_diff_7d Int64, price_diff_7d Float64",
@@ -190,9 +233,18 @@ fn names_and_types() {
             "qty_seasonal_index Float32",
         ),
         (json!({"fill_forward": {"columns": ["qty", "price"]}}), ""),
-        (json!({"fill_forward": {"columns": ["at"], "suffix": "_filled"}}), "at_filled Timestamp(s)"),
-        (json!({"interpolate": {"columns": ["price", "qty"]}}), "qty Float64, price Float64"),
-        (json!({"interpolate": {"columns": ["price"], "suffix": "_line", "dtype": "float32"}}), "price_line Float32"),
+        (
+            json!({"fill_forward": {"columns": ["at"], "suffix": "_filled"}}),
+            "at_filled Timestamp(s)",
+        ),
+        (
+            json!({"interpolate": {"columns": ["price", "qty"]}}),
+            "qty Float64, price Float64",
+        ),
+        (
+            json!({"interpolate": {"columns": ["price"], "suffix": "_line", "dtype": "float32"}}),
+            "price_line Float32",
+        ),
         (
             json!({"pooled": {"columns": ["qty"], "compute": ["mean", "count"], "by": ["item", "promo"], "over": ["7d"]}}),
             "qty_item_promo_mean_7d Float64, qty_item_promo_count_7d Int64",
@@ -201,7 +253,10 @@ fn names_and_types() {
             json!({"pooled": {"columns": ["qty"], "compute": ["median"], "aggregate": "sum", "over": ["7d"]}}),
             "qty_all_sum_median_7d Float64",
         ),
-        (json!({"pooled": {"columns": ["qty"], "compute": ["max"], "by": ["item"]}}), "qty_item_expanding_max Float64"),
+        (
+            json!({"pooled": {"columns": ["qty"], "compute": ["max"], "by": ["item"]}}),
+            "qty_item_expanding_max Float64",
+        ),
     ];
     for (step, expected) in cases {
         assert_eq!(new_columns(&step), expected, "{step}");
@@ -212,15 +267,24 @@ fn names_and_types() {
 fn one_step_is_one_window() {
     let step = json!({"rolling": {"columns": ["qty", "n"], "compute": ["mean", "last"], "over": ["7d", "28d"]}});
     let all = windows(&step);
-    let [window] = all.as_slice() else { panic!("{} windows", all.len()) };
-    assert_eq!((window.time.as_str(), window.keys.join(" ").as_str()), ("day", "store item"));
+    let [window] = all.as_slice() else {
+        panic!("{} windows", all.len())
+    };
+    assert_eq!(
+        (window.time.as_str(), window.keys.join(" ").as_str()),
+        ("day", "store item")
+    );
     // A mean of 64-bit integers is of numbers, a copy of one of its bits.
     assert_eq!(window.reads, ["qty", "n", "n"]);
     assert_eq!(window.plan.functions.len(), 8);
     // Of 28 days up to a row, the first lies 27 days before it.
     assert_eq!(window.plan.reach(), WindowReach::Ticks(vec![0..=27]));
     assert!(
-        window.plan.functions.iter().all(|function| function.compute.behind() == forebay_window::SeriesLength::ZERO)
+        window
+            .plan
+            .functions
+            .iter()
+            .all(|function| function.compute.behind() == forebay_window::SeriesLength::ZERO)
     );
 }
 
@@ -240,43 +304,85 @@ fn reach_is_the_distances_of_what_decides() {
             vec![0..=0, 7..=7, 14..=14, 21..=21],
         ),
     ] {
-        assert_eq!(windows(&step)[0].plan.reach(), WindowReach::Ticks(reach), "{step}");
+        assert_eq!(
+            windows(&step)[0].plan.reach(),
+            WindowReach::Ticks(reach),
+            "{step}"
+        );
     }
     // Windows over windows reach as far as both, and as each of them alone.
     let lags = |by| windows(&lag(json!([by])))[0].plan.reach();
     let (week, year) = (lags("7d"), lags("364d"));
-    assert_eq!(week.clone().compose(year.clone()), WindowReach::Ticks(vec![0..=0, 7..=7, 364..=364, 371..=371]));
-    assert_eq!(week.clone().union(year), WindowReach::Ticks(vec![0..=0, 7..=7, 364..=364]));
+    assert_eq!(
+        week.clone().compose(year.clone()),
+        WindowReach::Ticks(vec![0..=0, 7..=7, 364..=364, 371..=371])
+    );
+    assert_eq!(
+        week.clone().union(year),
+        WindowReach::Ticks(vec![0..=0, 7..=7, 364..=364])
+    );
     let rows = json!({"lag": {"columns": ["qty"], "by": [1], "gaps": "count_rows"}});
-    assert_eq!(week.union(windows(&rows)[0].plan.reach()), WindowReach::Unbounded);
+    assert_eq!(
+        week.union(windows(&rows)[0].plan.reach()),
+        WindowReach::Unbounded
+    );
 }
 
 #[test]
 fn lengths_in_ticks_of_the_time() {
     let by = |time: &str, by: Value| {
-        let step = json!({"lag": {"columns": ["qty"], "by": [by], "time": time, "gaps": "count_rows"}});
+        let step =
+            json!({"lag": {"columns": ["qty"], "by": [by], "time": time, "gaps": "count_rows"}});
         windows(&step)[0].plan.functions[0].compute.clone()
     };
-    let ticks = |by| WindowFunction::Lag { by: Ticks(by), as_of: None };
+    let ticks = |by| WindowFunction::Lag {
+        by: Ticks(by),
+        as_of: None,
+    };
     assert_eq!(by("day", json!("2w")), ticks(14));
     assert_eq!(by("day", json!("48h")), ticks(2));
     assert_eq!(by("at", json!("90min")), ticks(5400));
     assert_eq!(by("at", json!("3000ms")), ticks(3));
     assert_eq!(by("tick", json!("3t")), ticks(3));
-    assert_eq!(by("tick", json!(3)), WindowFunction::Lag { by: Rows(3), as_of: None });
-    assert_eq!("90min".parse(), Ok(LengthSpec::Time(90, LengthUnit::Minute)));
+    assert_eq!(
+        by("tick", json!(3)),
+        WindowFunction::Lag {
+            by: Rows(3),
+            as_of: None
+        }
+    );
+    assert_eq!(
+        "90min".parse(),
+        Ok(LengthSpec::Time(90, LengthUnit::Minute))
+    );
     assert_eq!(LengthSpec::from(7).to_string(), "7");
 }
 
 #[test]
 fn the_plan_says_what_was_asked() {
     let compute = |step: Value| windows(&step)[0].plan.functions[0].compute.clone();
-    let lag = |as_of: Value| compute(json!({"lag": {"columns": ["qty"], "by": ["7d"], "as_of": as_of}}));
-    assert_eq!(lag(json!("3d")), WindowFunction::Lag { by: Ticks(7), as_of: Some(3) });
-    assert_eq!(lag(json!(true)), WindowFunction::Lag { by: Ticks(7), as_of: Some(i64::MAX) });
+    let lag =
+        |as_of: Value| compute(json!({"lag": {"columns": ["qty"], "by": ["7d"], "as_of": as_of}}));
+    assert_eq!(
+        lag(json!("3d")),
+        WindowFunction::Lag {
+            by: Ticks(7),
+            as_of: Some(3)
+        }
+    );
+    assert_eq!(
+        lag(json!(true)),
+        WindowFunction::Lag {
+            by: Ticks(7),
+            as_of: Some(i64::MAX)
+        }
+    );
     let rolling = |rest: Value| {
         let mut step = json!({"columns": ["qty"], "compute": ["slope"], "over": ["2w"]});
-        rest.as_object().unwrap().iter().for_each(|(key, value)| step[key] = value.clone());
+        rest.as_object()
+            .unwrap()
+            .iter()
+            .for_each(|(key, value)| step[key] = value.clone());
         compute(json!({ "rolling": step }))
     };
     let window = |over, gap, closed, stat, min_periods| WindowFunction::Window {
@@ -284,12 +390,21 @@ fn the_plan_says_what_was_asked() {
         stat,
         min_periods,
     };
-    let by_time = |stat, min_periods| window(Ticks(14), Ticks(1), ClosedEnds::Left, stat, min_periods);
-    assert_eq!(rolling(json!({"gap": "1d", "closed": "left"})), by_time(WindowStat::Slope { unit: Some(7) }, 1));
-    assert_eq!(rolling(json!({"gap": "1d", "closed": "left", "compute": ["count"]})), by_time(WindowStat::Count, 0));
+    let by_time =
+        |stat, min_periods| window(Ticks(14), Ticks(1), ClosedEnds::Left, stat, min_periods);
     assert_eq!(
-        rolling(json!({"gap": "1d", "closed": "left", "compute": ["std"], "ddof": 0, "min_periods": "50%",
-                       "gaps": {"warn": {"every": "1d"}}})),
+        rolling(json!({"gap": "1d", "closed": "left"})),
+        by_time(WindowStat::Slope { unit: Some(7) }, 1)
+    );
+    assert_eq!(
+        rolling(json!({"gap": "1d", "closed": "left", "compute": ["count"]})),
+        by_time(WindowStat::Count, 0)
+    );
+    assert_eq!(
+        rolling(
+            json!({"gap": "1d", "closed": "left", "compute": ["std"], "ddof": 0, "min_periods": "50%",
+                       "gaps": {"warn": {"every": "1d"}}})
+        ),
         by_time(WindowStat::Std { ddof: 0 }, 7)
     );
     let by_rows = |closed, stat, min_periods| window(Rows(5), Rows(0), closed, stat, min_periods);
@@ -298,11 +413,15 @@ fn the_plan_says_what_was_asked() {
         by_rows(ClosedEnds::Right, WindowStat::Slope { unit: None }, 5)
     );
     assert_eq!(
-        rolling(json!({"over": [5], "compute": ["median"], "min_periods": "50%", "gaps": "count_rows"})),
+        rolling(
+            json!({"over": [5], "compute": ["median"], "min_periods": "50%", "gaps": "count_rows"})
+        ),
         by_rows(ClosedEnds::Right, WindowStat::Quantile(0.5), 3)
     );
     assert_eq!(
-        rolling(json!({"over": [5], "compute": ["sum"], "closed": "neither", "gaps": "count_rows"})),
+        rolling(
+            json!({"over": [5], "compute": ["sum"], "closed": "neither", "gaps": "count_rows"})
+        ),
         by_rows(ClosedEnds::Neither, WindowStat::Sum, 4)
     );
     let ewm = |decay: &str, value: Value| {
@@ -316,35 +435,85 @@ fn the_plan_says_what_was_asked() {
     assert_eq!(ewm("com", json!(1)), EwmDecay::Alpha(0.5));
     assert_eq!(ewm("half_life", json!(1)), EwmDecay::Alpha(0.5));
     assert_eq!(ewm("half_life", json!("1w")), EwmDecay::HalfLife(7.0));
-    let gaps = |gaps: Value| windows(&json!({"lag": {"columns": ["qty"], "by": [1], "gaps": gaps}}))[0].plan.gaps;
+    let gaps = |gaps: Value| {
+        windows(&json!({"lag": {"columns": ["qty"], "by": [1], "gaps": gaps}}))[0]
+            .plan
+            .gaps
+    };
     let complete = |fill: Value| gaps(json!({"complete": {"every": "1d", "fill": fill}}));
     assert_eq!(gaps(json!("count_rows")), GapHandling::CountRows);
-    assert_eq!(gaps(json!({"error": {"every": "1w"}})), GapHandling::Error { every: 7 });
-    assert_eq!(complete(json!(null)), GapHandling::Complete { every: 1, fill: PeriodFill::Null });
-    assert_eq!(complete(json!("forward")), GapHandling::Complete { every: 1, fill: PeriodFill::Forward });
+    assert_eq!(
+        gaps(json!({"error": {"every": "1w"}})),
+        GapHandling::Error { every: 7 }
+    );
+    assert_eq!(
+        complete(json!(null)),
+        GapHandling::Complete {
+            every: 1,
+            fill: PeriodFill::Null
+        }
+    );
+    assert_eq!(
+        complete(json!("forward")),
+        GapHandling::Complete {
+            every: 1,
+            fill: PeriodFill::Forward
+        }
+    );
 }
 
 #[test]
 fn helpers_stay_hidden() {
-    let step =
-        json!({"seasonal_index": {"columns": ["qty"], "period": "month", "shrink": {"strength": 1, "parent": []}}});
+    let step = json!({"seasonal_index": {"columns": ["qty"], "period": "month", "shrink": {"strength": 1, "parent": []}}});
     let bound = bind_step(&step, true).unwrap();
-    assert!(bound.flows["out"].schema.fields().iter().all(|field| !field.name().starts_with("__")));
+    assert!(
+        bound.flows["out"]
+            .schema
+            .fields()
+            .iter()
+            .all(|field| !field.name().starts_with("__"))
+    );
     assert_eq!(bound.flows["out"].series, bound.flows["this"].series);
     let both = windows(&json!({"interpolate": {"columns": ["price"]}}));
-    assert_eq!(both.iter().map(|window| window.backward).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(
+        both.iter()
+            .map(|window| window.backward)
+            .collect::<Vec<_>>(),
+        [false, true]
+    );
 }
 
 #[test]
 fn faults() {
     let lag = |rest: Value| with_fields(json!({"columns": ["qty"], "by": ["1w"]}), "lag", rest);
-    let rolling =
-        |rest: Value| with_fields(json!({"columns": ["qty"], "compute": ["mean"], "over": ["7d"]}), "rolling", rest);
-    let ewm =
-        |rest: Value| with_fields(json!({"columns": ["qty"], "compute": ["mean"], "gaps": "count_rows"}), "ewm", rest);
-    let pooled =
-        |rest: Value| with_fields(json!({"columns": ["qty"], "compute": ["mean"], "over": ["7d"]}), "pooled", rest);
-    let index = |rest: Value| with_fields(json!({"columns": ["qty"], "period": "day_of_week"}), "seasonal_index", rest);
+    let rolling = |rest: Value| {
+        with_fields(
+            json!({"columns": ["qty"], "compute": ["mean"], "over": ["7d"]}),
+            "rolling",
+            rest,
+        )
+    };
+    let ewm = |rest: Value| {
+        with_fields(
+            json!({"columns": ["qty"], "compute": ["mean"], "gaps": "count_rows"}),
+            "ewm",
+            rest,
+        )
+    };
+    let pooled = |rest: Value| {
+        with_fields(
+            json!({"columns": ["qty"], "compute": ["mean"], "over": ["7d"]}),
+            "pooled",
+            rest,
+        )
+    };
+    let index = |rest: Value| {
+        with_fields(
+            json!({"columns": ["qty"], "period": "day_of_week"}),
+            "seasonal_index",
+            rest,
+        )
+    };
     let cases: Vec<(Value, FaultCode, &str)> = vec![
         (
             lag(json!({"by": [7]})),
@@ -352,8 +521,16 @@ fn faults() {
             "`lag` counts rows: say what a missing period of a series means",
         ),
         (lag(json!({"by": []})), codes::BAD_VALUE, "`by` is empty"),
-        (lag(json!({"by": [0]})), codes::BAD_VALUE, "`by: 0` is the row itself"),
-        (lag(json!({"by": [-1]})), codes::BAD_VALUE, "`-1` would look ahead"),
+        (
+            lag(json!({"by": [0]})),
+            codes::BAD_VALUE,
+            "`by: 0` is the row itself",
+        ),
+        (
+            lag(json!({"by": [-1]})),
+            codes::BAD_VALUE,
+            "`-1` would look ahead",
+        ),
         (
             lag(json!({"by": ["7"]})),
             codes::BAD_VALUE,
@@ -369,27 +546,51 @@ fn faults() {
             codes::BAD_VALUE,
             "`d` is not a length; hint: write a number of rows (7), or a whole number and a unit (7d, 12h)",
         ),
-        (lag(json!({"by": ["12h"]})), codes::BAD_VALUE, "`12h` is not a whole number of days, and `day` holds dates"),
+        (
+            lag(json!({"by": ["12h"]})),
+            codes::BAD_VALUE,
+            "`12h` is not a whole number of days, and `day` holds dates",
+        ),
         (
             lag(json!({"by": ["5ms"], "time": "at"})),
             codes::BAD_VALUE,
             "`5ms` is finer than `at`, which is a timestamp(s)",
         ),
-        (lag(json!({"by": ["7t"]})), codes::BAD_VALUE, "`7t` counts integers, and `day` is a date"),
-        (lag(json!({"time": "tick"})), codes::BAD_VALUE, "`1w` cannot be told from `tick`, which is an integer"),
+        (
+            lag(json!({"by": ["7t"]})),
+            codes::BAD_VALUE,
+            "`7t` counts integers, and `day` is a date",
+        ),
+        (
+            lag(json!({"time": "tick"})),
+            codes::BAD_VALUE,
+            "`1w` cannot be told from `tick`, which is an integer",
+        ),
         (
             lag(json!({"time": "price"})),
             codes::COLUMN_TYPE,
             "`price` is Float32, not a date, timestamp or signed integer",
         ),
-        (lag(json!({"time": "dya"})), codes::UNKNOWN_COLUMN, "there is no column `dya` here"),
-        (lag(json!({"keys": ["stores"]})), codes::UNKNOWN_COLUMN, "there is no column `stores` here"),
+        (
+            lag(json!({"time": "dya"})),
+            codes::UNKNOWN_COLUMN,
+            "there is no column `dya` here",
+        ),
+        (
+            lag(json!({"keys": ["stores"]})),
+            codes::UNKNOWN_COLUMN,
+            "there is no column `stores` here",
+        ),
         (
             lag(json!({"columns": ["store"]})),
             codes::COLUMN_TYPE,
             "`store` is text, not a number, boolean, date or time",
         ),
-        (lag(json!({"by": ["1d"]})), codes::COLUMN_CLASH, "`lag` writes `qty_lag_1d`, which exists already"),
+        (
+            lag(json!({"by": ["1d"]})),
+            codes::COLUMN_CLASH,
+            "`lag` writes `qty_lag_1d`, which exists already",
+        ),
         (
             lag(json!({"by": ["1w", "1w"]})),
             codes::COLUMN_CLASH,
@@ -405,7 +606,11 @@ fn faults() {
             codes::BAD_VALUE,
             "`7` is a number of rows where a length of time is needed",
         ),
-        (lag(json!({"gaps": {"complete": {"every": "0d"}}})), codes::BAD_VALUE, "`every` of `gaps` is zero"),
+        (
+            lag(json!({"gaps": {"complete": {"every": "0d"}}})),
+            codes::BAD_VALUE,
+            "`every` of `gaps` is zero",
+        ),
         (
             lag(json!({"time": "at", "names": "mlforecast"})),
             codes::BAD_VALUE,
@@ -416,8 +621,16 @@ fn faults() {
             codes::BAD_VALUE,
             "`3d` is no whole number of the periods that `gaps` declares",
         ),
-        (rolling(json!({"compute": []})), codes::BAD_VALUE, "`compute` is empty"),
-        (rolling(json!({"over": [0]})), codes::BAD_VALUE, "a window of `over: 0` holds nothing"),
+        (
+            rolling(json!({"compute": []})),
+            codes::BAD_VALUE,
+            "`compute` is empty",
+        ),
+        (
+            rolling(json!({"over": [0]})),
+            codes::BAD_VALUE,
+            "a window of `over: 0` holds nothing",
+        ),
         (
             rolling(json!({"gap": 1})),
             codes::BAD_VALUE,
@@ -448,22 +661,50 @@ fn faults() {
             codes::BAD_VALUE,
             "`half` is neither a number of values (14) nor a share of the rows (50%)",
         ),
-        (rolling(json!({"compute": [{"quantile": 1.5}]})), codes::BAD_VALUE, "`quantile: 1.5` is not between 0 and 1"),
-        (rolling(json!({"columns": ["day"]})), codes::COLUMN_TYPE, "`day` is a date, not a number or boolean"),
         (
-            with_fields(json!({"columns": ["qty"], "compute": ["slope"]}), "expanding", json!({})),
+            rolling(json!({"compute": [{"quantile": 1.5}]})),
+            codes::BAD_VALUE,
+            "`quantile: 1.5` is not between 0 and 1",
+        ),
+        (
+            rolling(json!({"columns": ["day"]})),
+            codes::COLUMN_TYPE,
+            "`day` is a date, not a number or boolean",
+        ),
+        (
+            with_fields(
+                json!({"columns": ["qty"], "compute": ["slope"]}),
+                "expanding",
+                json!({}),
+            ),
             codes::MISSING_FIELD,
             "`expanding` counts rows: say what a missing period of a series means",
         ),
-        (ewm(json!({})), codes::BAD_VALUE, "exactly one of `alpha`, `span`, `com` and `half_life` has to be given"),
+        (
+            ewm(json!({})),
+            codes::BAD_VALUE,
+            "exactly one of `alpha`, `span`, `com` and `half_life` has to be given",
+        ),
         (
             ewm(json!({"alpha": 0.5, "span": 3})),
             codes::BAD_VALUE,
             "exactly one of `alpha`, `span`, `com` and `half_life` has to be given",
         ),
-        (ewm(json!({"alpha": 0})), codes::BAD_VALUE, "`alpha: 0` is not above 0 and at most 1"),
-        (ewm(json!({"span": 0.5})), codes::BAD_VALUE, "`span: 0.5` is not at least 1"),
-        (ewm(json!({"com": -1})), codes::BAD_VALUE, "`com: -1` is not at least 0"),
+        (
+            ewm(json!({"alpha": 0})),
+            codes::BAD_VALUE,
+            "`alpha: 0` is not above 0 and at most 1",
+        ),
+        (
+            ewm(json!({"span": 0.5})),
+            codes::BAD_VALUE,
+            "`span: 0.5` is not at least 1",
+        ),
+        (
+            ewm(json!({"com": -1})),
+            codes::BAD_VALUE,
+            "`com: -1` is not at least 0",
+        ),
         (
             ewm(json!({"half_life": "7d", "adjust": false})),
             codes::BAD_VALUE,
@@ -483,21 +724,37 @@ fn faults() {
             codes::BAD_VALUE,
             "`season: 0d` is no distance",
         ),
-        (index(json!({"period": "hour"})), codes::COLUMN_TYPE, "`day` is a date, not a timestamp"),
-        (index(json!({"time": "tick"})), codes::COLUMN_TYPE, "`tick` is Int64, not a date or timestamp"),
+        (
+            index(json!({"period": "hour"})),
+            codes::COLUMN_TYPE,
+            "`day` is a date, not a timestamp",
+        ),
+        (
+            index(json!({"time": "tick"})),
+            codes::COLUMN_TYPE,
+            "`tick` is Int64, not a date or timestamp",
+        ),
         (
             index(json!({"period": {"expression": "price / 2"}})),
             codes::EXPRESSION,
             "`price / 2` is Float32, not an integer, text, boolean or date",
         ),
-        (index(json!({"shrink": {"strength": -1}})), codes::BAD_VALUE, "`strength: -1` is not a number of values"),
+        (
+            index(json!({"shrink": {"strength": -1}})),
+            codes::BAD_VALUE,
+            "`strength: -1` is not a number of values",
+        ),
         (
             index(json!({"gap": 1, "gaps": "count_rows", "shrink": {"strength": 1, "parent": []}})),
             codes::BAD_VALUE,
             "`gap: 1` is rows, and a `parent` takes a length of time",
         ),
         (
-            with_fields(json!({"columns": ["qty"], "limit": 2}), "fill_forward", json!({})),
+            with_fields(
+                json!({"columns": ["qty"], "limit": 2}),
+                "fill_forward",
+                json!({}),
+            ),
             codes::MISSING_FIELD,
             "`fill_forward` counts rows: say what a missing period of a series means",
         ),
@@ -506,7 +763,11 @@ fn faults() {
             codes::COLUMN_CLASH,
             "`fill_forward` writes `item`, which exists already",
         ),
-        (pooled(json!({"over": [7]})), codes::BAD_VALUE, "`7` is a number of rows where a length of time is needed"),
+        (
+            pooled(json!({"over": [7]})),
+            codes::BAD_VALUE,
+            "`7` is a number of rows where a length of time is needed",
+        ),
         (
             pooled(json!({"compute": ["median"]})),
             codes::BAD_VALUE,
@@ -519,18 +780,38 @@ fn faults() {
         ),
     ];
     for (step, code, message) in cases {
-        let fault = bind_step(&step, true).err().unwrap_or_else(|| panic!("{step}"));
-        assert_eq!((fault.code().name, fault.message()), (code.name, message), "{step}");
+        let fault = bind_step(&step, true)
+            .err()
+            .unwrap_or_else(|| panic!("{step}"));
+        assert_eq!(
+            (fault.code().name, fault.message()),
+            (code.name, message),
+            "{step}"
+        );
     }
     let fault = bind_step(&lag(json!({})), false).err().unwrap();
-    assert_eq!((fault.code().name, fault.message()), (codes::MISSING_FIELD.name, "`lag` needs the event-time column"));
-    let fault = bind_step(&lag(json!({"time": "day"})), false).err().unwrap();
-    assert_eq!(fault.message(), "`lag` needs the columns that tell series apart");
+    assert_eq!(
+        (fault.code().name, fault.message()),
+        (
+            codes::MISSING_FIELD.name,
+            "`lag` needs the event-time column"
+        )
+    );
+    let fault = bind_step(&lag(json!({"time": "day"})), false)
+        .err()
+        .unwrap();
+    assert_eq!(
+        fault.message(),
+        "`lag` needs the columns that tell series apart"
+    );
     assert!(bind_step(&lag(json!({"time": "day", "keys": []})), false).is_ok());
 }
 
 /// A step of these fields, some of them replaced.
 fn with_fields(mut fields: Value, kind: &str, rest: Value) -> Value {
-    rest.as_object().unwrap().iter().for_each(|(key, value)| fields[key] = value.clone());
+    rest.as_object()
+        .unwrap()
+        .iter()
+        .for_each(|(key, value)| fields[key] = value.clone());
     json!({ kind: fields })
 }

@@ -88,7 +88,12 @@ impl Cluster {
                 bytes_per_unit: 1_500.0,
                 bytes_per_file: 80_000.0,
             },
-            trouble: Trouble { slow_one_in: 20, slowdown: 3.0, life_hours: 2.0, back_seconds: 60.0 },
+            trouble: Trouble {
+                slow_one_in: 20,
+                slowdown: 3.0,
+                life_hours: 2.0,
+                back_seconds: 60.0,
+            },
             merging,
         }
     }

@@ -48,23 +48,42 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cost = measure::merge_cost()?;
     let (terabytes, sample_bytes) = (arguments.terabytes, cost.state_bytes);
     let mut cases = Vec::new();
-    for job in [job::first_run(terabytes, sample_bytes), job::night(terabytes, sample_bytes)] {
-        for merging in [Merging::OnCoordinator, Merging::InRuns { fan_in: sources_per_merge() as u64 }] {
+    for job in [
+        job::first_run(terabytes, sample_bytes),
+        job::night(terabytes, sample_bytes),
+    ] {
+        for merging in [
+            Merging::OnCoordinator,
+            Merging::InRuns {
+                fan_in: sources_per_merge() as u64,
+            },
+        ] {
             for &workers in &arguments.workers {
                 let cluster = Cluster::new(workers, merging, cost.bytes_per_second);
-                cases.push(Case { job: job.name, workers, merging, outcome: run::run(&cluster, &job, arguments.seed) });
+                cases.push(Case {
+                    job: job.name,
+                    workers,
+                    merging,
+                    outcome: run::run(&cluster, &job, arguments.seed),
+                });
             }
         }
     }
     let mut out = std::io::stdout().lock();
     let (bytes, rate) = (cost.state_bytes, cost.bytes_per_second / 1e6);
-    writeln!(out, "A sample of quantiles has {bytes} bytes; a thread merges {rate:.0} MB a second.\n")?;
+    writeln!(
+        out,
+        "A sample of quantiles has {bytes} bytes; a thread merges {rate:.0} MB a second.\n"
+    )?;
     writeln!(
         out,
         "| job | merging | workers | total s | list s | learn s | write s | merge s (workers, coordinator) | coordinator \
          CPU s | of which scheduler | busiest | memory MB | GET/s | PUT/s | lost, tried twice | repeated | idle |"
     )?;
-    writeln!(out, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")?;
+    writeln!(
+        out,
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    )?;
     for case in &cases {
         writeln!(out, "{}", row(case))?;
     }
@@ -76,8 +95,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn row(case: &Case) -> String {
     let one = &case.outcome;
-    let pass =
-        |name: &str| one.pass_seconds.iter().filter(|(pass, _)| *pass == name).map(|(_, seconds)| seconds).sum::<f64>();
+    let pass = |name: &str| {
+        one.pass_seconds
+            .iter()
+            .filter(|(pass, _)| *pass == name)
+            .map(|(_, seconds)| seconds)
+            .sum::<f64>()
+    };
     let merging = match case.merging {
         Merging::OnCoordinator => "coordinator",
         Merging::InRuns { .. } => "in runs",

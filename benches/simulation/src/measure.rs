@@ -22,17 +22,28 @@ pub(crate) struct MergeCost {
 
 /// Merges samples of 200,000 rows each.
 pub(crate) fn merge_cost() -> Result<MergeCost, Box<dyn Error>> {
-    let analyzer = SampledQuantiles { epsilon: EPSILON, ask: QuantileRequest::Buckets(10) };
+    let analyzer = SampledQuantiles {
+        epsilon: EPSILON,
+        ask: QuantileRequest::Buckets(10),
+    };
     let analyzer: &dyn AnyAnalyzer = &analyzer;
     let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch::default());
     let mut rng = Rng::with_seed(1);
     let mut encoded = Vec::new();
     for _ in 0..STATES {
-        let values: ArrayRef = Arc::new((0..ROWS).map(|_| Some(rng.f64())).collect::<Float64Array>());
+        let values: ArrayRef =
+            Arc::new((0..ROWS).map(|_| Some(rng.f64())).collect::<Float64Array>());
         let keys: Vec<u64> = (0..ROWS).map(|_| rng.u64(..)).collect();
         let mut state = analyzer.zero(&scratch)?;
         let columns = [values];
-        analyzer.update(&mut state, &AnalyzerInput { columns: &columns, rows: ROWS, keys: Some(&keys) })?;
+        analyzer.update(
+            &mut state,
+            &AnalyzerInput {
+                columns: &columns,
+                rows: ROWS,
+                keys: Some(&keys),
+            },
+        )?;
         let mut bytes = Vec::new();
         analyzer.encode(&mut state, &mut bytes)?;
         encoded.push(bytes);
@@ -45,5 +56,8 @@ pub(crate) fn merge_cost() -> Result<MergeCost, Box<dyn Error>> {
     }
     let bytes: usize = encoded.iter().map(Vec::len).sum();
     let bytes_per_second = bytes as f64 / begin.elapsed().as_secs_f64();
-    Ok(MergeCost { state_bytes: (bytes / STATES) as u64, bytes_per_second })
+    Ok(MergeCost {
+        state_bytes: (bytes / STATES) as u64,
+        bytes_per_second,
+    })
 }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Instant;
 
 use fastrand::Rng;
-use forebay_cluster::{AttemptId, CostClass, ROUNDS, TaskAssignment, TaskScheduler, WorkerId, round_weight};
+use forebay_cluster::{
+    AttemptId, CostClass, ROUNDS, TaskAssignment, TaskScheduler, WorkerId, round_weight,
+};
 
 use crate::cluster::Cluster;
 use crate::job::Pass;
@@ -82,7 +84,8 @@ pub(crate) fn simulate(cluster: &Cluster, pass: &Pass, seed: u64) -> PassOutcome
     // Reading ahead hides all first bytes but the first of a unit; a commit is answered before the next unit begins.
     let alone = cpu.max(network) + storage.first_byte_seconds * 2.0;
     let busy_slots = cluster.slots().min(units) as f64;
-    let throttled = (busy_slots * requests / storage.gets_per_second).max(busy_slots * puts / storage.puts_per_second);
+    let throttled = (busy_slots * requests / storage.gets_per_second)
+        .max(busy_slots * puts / storage.puts_per_second);
     let unit_seconds = alone.max(throttled);
     let mut simulation = Simulation {
         cluster,
@@ -94,19 +97,24 @@ pub(crate) fn simulate(cluster: &Cluster, pass: &Pass, seed: u64) -> PassOutcome
         events: BinaryHeap::new(),
         now: 0.0,
         left: 0,
-        outcome: PassOutcome { units, ..PassOutcome::default() },
+        outcome: PassOutcome {
+            units,
+            ..PassOutcome::default()
+        },
     };
     simulation.submit(units, pass.unit_bytes);
     simulation.run();
     let mut outcome = simulation.outcome;
     outcome.seconds = simulation.now;
     let beats = outcome.slot_seconds / cluster.coordinator.beat_seconds;
-    outcome.message_seconds =
-        units as f64 * cluster.coordinator.unit_seconds + beats * cluster.coordinator.message_seconds;
+    outcome.message_seconds = units as f64 * cluster.coordinator.unit_seconds
+        + beats * cluster.coordinator.message_seconds;
     let per_slot = busy_slots / unit_seconds;
     (outcome.gets_per_second, outcome.puts_per_second) = (per_slot * requests, per_slot * puts);
     // One thread handles all events.
-    outcome.seconds = outcome.seconds.max(outcome.message_seconds + outcome.scheduler_seconds);
+    outcome.seconds = outcome
+        .seconds
+        .max(outcome.message_seconds + outcome.scheduler_seconds);
     outcome
 }
 
@@ -117,20 +125,35 @@ impl Simulation<'_> {
         let ranges = (slots * ROUNDS).min(units).max(1);
         let weight = |range: usize| round_weight(range / slots);
         let all: f64 = (0..ranges).map(weight).sum();
-        let kind = CostClass { pass: 0, what: "parts", first: false };
+        let kind = CostClass {
+            pass: 0,
+            what: "parts",
+            first: false,
+        };
         let (mut given, mut goal) = (0, 0.0);
         for range in 0..ranges {
             goal += weight(range) / all * units as f64;
-            let end = if range + 1 == ranges { units } else { (goal.round() as usize).clamp(given, units) };
+            let end = if range + 1 == ranges {
+                units
+            } else {
+                (goal.round() as usize).clamp(given, units)
+            };
             if end > given {
-                self.tasks.push(SimulatedTask { units: end - given, done: vec![false; end - given] });
-                self.schedule.add((end - given) as u64 * unit_bytes, kind, None);
+                self.tasks.push(SimulatedTask {
+                    units: end - given,
+                    done: vec![false; end - given],
+                });
+                self.schedule
+                    .add((end - given) as u64 * unit_bytes, kind, None);
                 given = end;
             }
         }
         self.left = self.tasks.len();
         self.outcome.tasks = self.tasks.len();
-        (0..self.cluster.workers).for_each(|worker| self.schedule.add_worker(worker, self.cluster.slots_per_worker));
+        (0..self.cluster.workers).for_each(|worker| {
+            self.schedule
+                .add_worker(worker, self.cluster.slots_per_worker)
+        });
         self.at(LOOK_SECONDS, Happening::Look);
         self.plan_death();
     }
@@ -148,13 +171,16 @@ impl Simulation<'_> {
     fn run(&mut self) {
         self.assign();
         while self.left > 0 {
-            let Some(Reverse((time, what))) = self.events.pop() else { return };
+            let Some(Reverse((time, what))) = self.events.pop() else {
+                return;
+            };
             self.now = f64::from_bits(time);
             match what {
                 Happening::Unit(attempt) => self.end_unit(attempt),
                 Happening::Death => self.lose_worker(),
                 Happening::Return(worker) => {
-                    self.schedule.add_worker(worker, self.cluster.slots_per_worker);
+                    self.schedule
+                        .add_worker(worker, self.cluster.slots_per_worker);
                     self.assign();
                 }
                 Happening::Look => {
@@ -171,10 +197,22 @@ impl Simulation<'_> {
         self.outcome.scheduler_seconds += begin.elapsed().as_secs_f64();
         for assignment in begun {
             let task = &self.tasks[assignment.task];
-            let is_second = self.running.values().any(|other| other.assignment.task == assignment.task);
+            let is_second = self
+                .running
+                .values()
+                .any(|other| other.assignment.task == assignment.task);
             self.outcome.second_attempts += usize::from(is_second);
-            let unit = task.done.iter().position(|done| !done).unwrap_or(task.units);
-            let attempt = RunningAttempt { assignment, unit, unit_began: self.now, began: self.now };
+            let unit = task
+                .done
+                .iter()
+                .position(|done| !done)
+                .unwrap_or(task.units);
+            let attempt = RunningAttempt {
+                assignment,
+                unit,
+                unit_began: self.now,
+                began: self.now,
+            };
             self.running.insert(assignment.attempt, attempt);
             self.plan_unit(assignment);
         }
@@ -190,7 +228,9 @@ impl Simulation<'_> {
 
     fn end_unit(&mut self, attempt: AttemptId) {
         // Attempts of lost workers, and those that came second, have ended.
-        let Some(running) = self.running.get_mut(&attempt) else { return };
+        let Some(running) = self.running.get_mut(&attempt) else {
+            return;
+        };
         let task = &mut self.tasks[running.assignment.task];
         if let Some(done) = task.done.get_mut(running.unit) {
             if *done {
@@ -203,10 +243,14 @@ impl Simulation<'_> {
             let assignment = running.assignment;
             return self.plan_unit(assignment);
         }
-        let Some(ended) = self.running.remove(&attempt) else { return };
+        let Some(ended) = self.running.remove(&attempt) else {
+            return;
+        };
         self.outcome.slot_seconds += self.now - ended.began;
         let begin = Instant::now();
-        let others = self.schedule.complete(ended.assignment.task, attempt, self.now);
+        let others = self
+            .schedule
+            .complete(ended.assignment.task, attempt, self.now);
         self.outcome.scheduler_seconds += begin.elapsed().as_secs_f64();
         let Some(others) = others else { return };
         self.left -= 1;
@@ -229,7 +273,10 @@ impl Simulation<'_> {
             }
             self.schedule.attempt_failed(task, attempt, false);
         }
-        self.at(self.now + self.cluster.trouble.back_seconds, Happening::Return(worker));
+        self.at(
+            self.now + self.cluster.trouble.back_seconds,
+            Happening::Return(worker),
+        );
         self.plan_death();
         self.assign();
     }

@@ -44,16 +44,23 @@ pub(crate) struct JobOutcome {
 pub(crate) fn run(cluster: &Cluster, job: &Job, seed: u64) -> JobOutcome {
     let mut out = JobOutcome::default();
     let first_byte = cluster.storage.first_byte_seconds;
-    out.listing_seconds =
-        (job.files as f64 / LISTED).ceil() * first_byte + (job.new_files as f64 / FOOTERS_AT_ONCE).ceil() * first_byte;
+    out.listing_seconds = (job.files as f64 / LISTED).ceil() * first_byte
+        + (job.new_files as f64 / FOOTERS_AT_ONCE).ceil() * first_byte;
     out.seconds = out.listing_seconds;
     let (mut slot_seconds, mut repeated, mut all_slots) = (0.0, 0.0, 0.0);
     for pass in &job.passes {
         let outcome = simulate(cluster, pass, seed);
-        let PassOutcome { seconds, message_seconds, scheduler_seconds, .. } = outcome;
+        let PassOutcome {
+            seconds,
+            message_seconds,
+            scheduler_seconds,
+            ..
+        } = outcome;
         out.seconds += seconds;
         out.pass_seconds.push((pass.name, seconds));
-        out.event_share = out.event_share.max((message_seconds + scheduler_seconds) / seconds);
+        out.event_share = out
+            .event_share
+            .max((message_seconds + scheduler_seconds) / seconds);
         out.scheduler_seconds += scheduler_seconds;
         out.coordinator_cpu_seconds += message_seconds + scheduler_seconds;
         out.gets_per_second = out.gets_per_second.max(outcome.gets_per_second);
@@ -99,8 +106,12 @@ fn merge(cluster: &Cluster, pass: &Pass, out: &mut JobOutcome) {
             let groups = (runs / fan_in as f64).ceil();
             let rounds = (groups / slots).ceil();
             let bytes = fan_in.min(runs as u64) as f64 * (whole + divided);
-            let network = bytes / (cluster.network_bytes_per_second / cluster.slots_per_worker as f64);
-            let puts = tasks * groups / storage.puts_per_second.min(groups.min(slots) / storage.first_byte_seconds);
+            let network =
+                bytes / (cluster.network_bytes_per_second / cluster.slots_per_worker as f64);
+            let puts = tasks * groups
+                / storage
+                    .puts_per_second
+                    .min(groups.min(slots) / storage.first_byte_seconds);
             worker_seconds += rounds * (bytes / rate).max(network) + puts;
             out.message_bytes += runs * PIECE_BYTES;
             // Tokens of neighbouring units are mostly the same.
@@ -126,7 +137,8 @@ fn merge(cluster: &Cluster, pass: &Pass, out: &mut JobOutcome) {
     out.worker_merge_seconds += worker_seconds;
     out.coordinator_merge_seconds += seconds;
     out.coordinator_cpu_seconds += cpu;
-    out.coordinator_memory_bytes =
-        out.coordinator_memory_bytes.max(2.0 * cluster.coordinator.threads * whole + states.merged_bytes as f64);
+    out.coordinator_memory_bytes = out
+        .coordinator_memory_bytes
+        .max(2.0 * cluster.coordinator.threads * whole + states.merged_bytes as f64);
     out.seconds += worker_seconds + seconds;
 }

@@ -41,7 +41,10 @@ pub struct ArrowSource {
 impl ArrowSource {
     /// The files of a path, with all defaults.
     pub fn at(path: impl Into<String>) -> Self {
-        ArrowSource { path: Some(path.into()), ..ArrowSource::default() }
+        ArrowSource {
+            path: Some(path.into()),
+            ..ArrowSource::default()
+        }
     }
 }
 
@@ -147,10 +150,20 @@ impl ArrowSink {
 
 impl ConnectorConfig for ArrowSink {
     fn check(&self) -> ConfigResult<()> {
-        match (self.path.is_empty(), self.file_bytes_target, self.group_rows_max) {
+        match (
+            self.path.is_empty(),
+            self.file_bytes_target,
+            self.group_rows_max,
+        ) {
             (true, ..) => Err(ConfigError::at("path", "the path is empty")),
-            (_, 0, _) => Err(ConfigError::at("file_bytes_target", "`file_bytes_target` must be at least 1")),
-            (_, _, 0) => Err(ConfigError::at("group_rows_max", "`group_rows_max` must be at least 1")),
+            (_, 0, _) => Err(ConfigError::at(
+                "file_bytes_target",
+                "`file_bytes_target` must be at least 1",
+            )),
+            (_, _, 0) => Err(ConfigError::at(
+                "group_rows_max",
+                "`group_rows_max` must be at least 1",
+            )),
             _ => Ok(()),
         }
     }

@@ -23,11 +23,23 @@ pub(super) fn schema(file: &InputFile) -> Result<SchemaRef> {
 }
 
 /// The names of a file's columns, and its rows.
-pub(super) fn rows(file: &InputFile, wanted: &[FieldRef], batch_rows: usize) -> Result<(Vec<String>, BatchIterator)> {
+pub(super) fn rows(
+    file: &InputFile,
+    wanted: &[FieldRef],
+    batch_rows: usize,
+) -> Result<(Vec<String>, BatchIterator)> {
     let (schema, frames) = open_messages(file)?;
-    let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+    let names: Vec<String> = schema
+        .fields()
+        .iter()
+        .map(|field| field.name().clone())
+        .collect();
     let position = |field: &FieldRef| names.iter().position(|name| name == field.name());
-    let fields: Vec<FieldRef> = wanted.iter().filter(|field| position(field).is_some()).cloned().collect();
+    let fields: Vec<FieldRef> = wanted
+        .iter()
+        .filter(|field| position(field).is_some())
+        .cloned()
+        .collect();
     let mut columns: Vec<usize> = fields.iter().filter_map(position).collect();
     columns.sort_unstable();
     if columns.is_empty() && !names.is_empty() {
@@ -49,8 +61,13 @@ pub(super) fn rows(file: &InputFile, wanted: &[FieldRef], batch_rows: usize) -> 
 }
 
 fn open_messages(file: &InputFile) -> Result<(SchemaRef, IpcMessageReader)> {
-    catch_decode_panic(|| IpcMessageReader::open(file))
-        .map_err(|error| decode_fault(&file.path, error, "the file is neither an Arrow file nor an Arrow stream"))
+    catch_decode_panic(|| IpcMessageReader::open(file)).map_err(|error| {
+        decode_fault(
+            &file.path,
+            error,
+            "the file is neither an Arrow file nor an Arrow stream",
+        )
+    })
 }
 
 fn decode_fault(path: &str, error: ArrowError, message: impl Into<String>) -> Fault {
@@ -86,9 +103,15 @@ impl IpcBatchDecoder {
             }
             let decoded = catch_decode_panic(|| self.decode_batch());
             let decoded = decoded.map_err(|error| {
-                decode_fault(&self.path, error, format!("batch {} cannot be decoded", self.batch_index))
+                decode_fault(
+                    &self.path,
+                    error,
+                    format!("batch {} cannot be decoded", self.batch_index),
+                )
             })?;
-            let Some(batch) = decoded else { return Ok(None) };
+            let Some(batch) = decoded else {
+                return Ok(None);
+            };
             self.batch_index += 1;
             self.rest = Some(self.to_dataset_types(&batch)?);
         }
@@ -101,15 +124,31 @@ impl IpcBatchDecoder {
                 MessageHeader::DictionaryBatch => {
                     if let Some(batch) = message.header_as_dictionary_batch() {
                         let known = &mut self.dictionaries;
-                        read_dictionary(&frame.body, batch, &self.schema, known, &message.version())?;
+                        read_dictionary(
+                            &frame.body,
+                            batch,
+                            &self.schema,
+                            known,
+                            &message.version(),
+                        )?;
                     }
                 }
                 MessageHeader::RecordBatch => {
-                    let Some(batch) = message.header_as_record_batch() else { continue };
+                    let Some(batch) = message.header_as_record_batch() else {
+                        continue;
+                    };
                     let (schema, version) = (self.schema.clone(), message.version());
-                    let decoder =
-                        RecordBatchDecoder::try_new(&frame.body, batch, schema, &self.dictionaries, &version)?;
-                    return decoder.with_projection(Some(&self.columns)).read_record_batch().map(Some);
+                    let decoder = RecordBatchDecoder::try_new(
+                        &frame.body,
+                        batch,
+                        schema,
+                        &self.dictionaries,
+                        &version,
+                    )?;
+                    return decoder
+                        .with_projection(Some(&self.columns))
+                        .read_record_batch()
+                        .map(Some);
                 }
                 _ => {}
             }
@@ -120,21 +159,29 @@ impl IpcBatchDecoder {
     /// The columns in the dataset's types.
     fn to_dataset_types(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let columns = self.fields.iter().map(|field| {
-            let stored = batch
-                .column_by_name(field.name())
-                .ok_or_else(|| Fault::internal(format!("the reader left out the column `{}`", field.name())))?;
+            let stored = batch.column_by_name(field.name()).ok_or_else(|| {
+                Fault::internal(format!("the reader left out the column `{}`", field.name()))
+            })?;
             match logical_type(stored.data_type()) == *field.data_type() {
                 true => Ok(stored.clone()),
-                false => cast(stored, field.data_type())
-                    .map_err(|error| Fault::from(error).file(self.path.as_ref()).column(field.name())),
+                false => cast(stored, field.data_type()).map_err(|error| {
+                    Fault::from(error)
+                        .file(self.path.as_ref())
+                        .column(field.name())
+                }),
             }
         });
         let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
         let named = self.fields.iter().zip(&columns);
-        let fields: Fields =
-            named.map(|(field, column)| Field::new(field.name(), column.data_type().clone(), true)).collect();
+        let fields: Fields = named
+            .map(|(field, column)| Field::new(field.name(), column.data_type().clone(), true))
+            .collect();
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
+        Ok(RecordBatch::try_new_with_options(
+            Arc::new(Schema::new(fields)),
+            columns,
+            &options,
+        )?)
     }
 }
 

@@ -29,8 +29,16 @@ impl ArrowEncoder {
 
 /// Plain types only: a file's dictionaries would depend on how rows were grouped on the way.
 fn plain_schema(schema: &SchemaRef) -> SchemaRef {
-    let plain = |field: &FieldRef| Field::new(field.name(), logical_type(field.data_type()), field.is_nullable());
-    Arc::new(Schema::new(schema.fields().iter().map(plain).collect::<Fields>()))
+    let plain = |field: &FieldRef| {
+        Field::new(
+            field.name(),
+            logical_type(field.data_type()),
+            field.is_nullable(),
+        )
+    };
+    Arc::new(Schema::new(
+        schema.fields().iter().map(plain).collect::<Fields>(),
+    ))
 }
 
 fn write_fault(error: ArrowError) -> Fault {
@@ -58,17 +66,28 @@ impl Sink for ArrowEncoder {
         }
     }
 
-    fn encode_piece(&self, schema: &SchemaRef, batches: &[RecordBatch], _: usize) -> Result<EncodedPiece> {
+    fn encode_piece(
+        &self,
+        schema: &SchemaRef,
+        batches: &[RecordBatch],
+        _: usize,
+    ) -> Result<EncodedPiece> {
         let schema = plain_schema(schema);
         let plain = |batch: &RecordBatch| {
             let columns = schema.fields().iter().zip(batch.columns());
             let columns = columns.map(|(field, column)| Ok(cast(column, field.data_type())?));
-            Ok(RecordBatch::try_new(schema.clone(), columns.collect::<Result<Vec<_>>>()?)?)
+            Ok(RecordBatch::try_new(
+                schema.clone(),
+                columns.collect::<Result<Vec<_>>>()?,
+            )?)
         };
         let plain = batches.iter().map(plain).collect::<Result<Vec<_>>>()?;
         // One batch per part: how rows arrived must not show in the file.
         let whole = arrow::compute::concat_batches(&schema, &plain)?;
-        Ok(EncodedPiece { bytes: whole.get_array_memory_size() as u64, payload: Box::new(whole) })
+        Ok(EncodedPiece {
+            bytes: whole.get_array_memory_size() as u64,
+            payload: Box::new(whole),
+        })
     }
 
     fn open_writer(
@@ -82,10 +101,16 @@ impl Sink for ArrowEncoder {
             ArrowCompression::Lz4 => Some(CompressionType::LZ4_FRAME),
             ArrowCompression::Zstd => Some(CompressionType::ZSTD),
         };
-        let options = IpcWriteOptions::default().try_with_compression(compression).map_err(write_fault)?;
+        let options = IpcWriteOptions::default()
+            .try_with_compression(compression)
+            .map_err(write_fault)?;
         let bytes = Arc::new(AtomicU64::new(0));
-        let out = ByteCountingWriter { out, bytes: bytes.clone() };
-        let mut writer = IpcWriter::try_new_with_options(out, &plain_schema(schema), options).map_err(write_fault)?;
+        let out = ByteCountingWriter {
+            out,
+            bytes: bytes.clone(),
+        };
+        let mut writer = IpcWriter::try_new_with_options(out, &plain_schema(schema), options)
+            .map_err(write_fault)?;
         for (key, value) in metadata {
             writer.write_metadata(key, value);
         }
@@ -102,7 +127,8 @@ impl FileWriter for ArrowFileWriter {
     fn append(&mut self, part: EncodedBatch) -> Result<()> {
         for piece in part.pieces {
             let batch = piece.payload.downcast::<RecordBatch>();
-            let batch = batch.map_err(|_| Fault::internal("the rows were encoded by another sink"))?;
+            let batch =
+                batch.map_err(|_| Fault::internal("the rows were encoded by another sink"))?;
             if batch.num_rows() > 0 {
                 self.writer.write(&batch).map_err(write_fault)?;
             }
@@ -115,7 +141,10 @@ impl FileWriter for ArrowFileWriter {
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
-        self.writer.finish().and_then(|()| self.writer.flush()).map_err(write_fault)
+        self.writer
+            .finish()
+            .and_then(|()| self.writer.flush())
+            .map_err(write_fault)
     }
 }
 

@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::files::list::ListedFile;
 use crate::files::records::RecordSyntax;
 use crate::files::rows::{BatchIterator, InputFile, RowFormat, RowSource};
-use crate::files::{AddedColumnPolicy, ColumnType, ColumnTypes, MissingColumnPolicy, PartitionPolicy};
+use crate::files::{
+    AddedColumnPolicy, ColumnType, ColumnTypes, MissingColumnPolicy, PartitionPolicy,
+};
 use crate::format::{ConnectorConfig, SinkConfig, SourceConfig, all_paths, check_paths};
 use crate::parquet::{file_bytes_target, group_rows_max};
 
@@ -80,12 +82,18 @@ impl Default for CsvSource {
 impl CsvSource {
     /// The files of a path, with all defaults.
     pub fn at(path: impl Into<String>) -> Self {
-        CsvSource { path: Some(path.into()), ..CsvSource::default() }
+        CsvSource {
+            path: Some(path.into()),
+            ..CsvSource::default()
+        }
     }
 
     /// Declares one more column; what is not declared is then not read.
     pub fn column(mut self, name: impl Into<String>, of: ColumnType) -> Self {
-        self.columns.get_or_insert_default().0.push((name.into(), of));
+        self.columns
+            .get_or_insert_default()
+            .0
+            .push((name.into(), of));
         self
     }
 
@@ -97,17 +105,29 @@ impl CsvSource {
 impl ConnectorConfig for CsvSource {
     fn check(&self) -> ConfigResult<()> {
         check_paths(self.path.as_deref(), &self.paths)?;
-        if self.delimiter.len() != 1 || !self.delimiter.is_ascii() || "\n\r\"".contains(&self.delimiter) {
+        if self.delimiter.len() != 1
+            || !self.delimiter.is_ascii()
+            || "\n\r\"".contains(&self.delimiter)
+        {
             return Err(ConfigError::at(
                 "delimiter",
-                format!("`{}` is not a delimiter; give one ASCII character", self.delimiter.escape_default()),
+                format!(
+                    "`{}` is not a delimiter; give one ASCII character",
+                    self.delimiter.escape_default()
+                ),
             ));
         }
         if self.infer_rows == 0 {
-            return Err(ConfigError::at("infer_rows", "`infer_rows` must be at least 1"));
+            return Err(ConfigError::at(
+                "infer_rows",
+                "`infer_rows` must be at least 1",
+            ));
         }
         match self.columns.as_ref().and_then(ColumnTypes::first_duplicate) {
-            Some(name) => Err(ConfigError::at("columns", format!("the column `{name}` is declared twice"))),
+            Some(name) => Err(ConfigError::at(
+                "columns",
+                format!("the column `{name}` is declared twice"),
+            )),
             None => Ok(()),
         }
     }
@@ -133,7 +153,9 @@ impl RowFormat for CsvSource {
     }
 
     fn syntax(&self) -> Option<RecordSyntax> {
-        Some(RecordSyntax::Csv { delimiter: self.delimiter_byte() })
+        Some(RecordSyntax::Csv {
+            delimiter: self.delimiter_byte(),
+        })
     }
 
     fn header_records(&self) -> u64 {
@@ -143,7 +165,13 @@ impl RowFormat for CsvSource {
     fn fingerprint_salt(&self) -> Option<String> {
         // Without a header, the order in which columns are declared gives them their content.
         let columns = self.columns.as_ref().filter(|_| !self.header)?;
-        Some(columns.0.iter().map(|(name, _)| format!("{name:?},")).collect())
+        Some(
+            columns
+                .0
+                .iter()
+                .map(|(name, _)| format!("{name:?},"))
+                .collect(),
+        )
     }
 
     fn fields(&self, io: &StorageClient, files: &[ListedFile]) -> Result<Fields> {
@@ -193,10 +221,20 @@ impl CsvSink {
 
 impl ConnectorConfig for CsvSink {
     fn check(&self) -> ConfigResult<()> {
-        match (self.path.is_empty(), self.file_bytes_target, self.group_rows_max) {
+        match (
+            self.path.is_empty(),
+            self.file_bytes_target,
+            self.group_rows_max,
+        ) {
             (true, ..) => Err(ConfigError::at("path", "the path is empty")),
-            (_, 0, _) => Err(ConfigError::at("file_bytes_target", "`file_bytes_target` must be at least 1")),
-            (_, _, 0) => Err(ConfigError::at("group_rows_max", "`group_rows_max` must be at least 1")),
+            (_, 0, _) => Err(ConfigError::at(
+                "file_bytes_target",
+                "`file_bytes_target` must be at least 1",
+            )),
+            (_, _, 0) => Err(ConfigError::at(
+                "group_rows_max",
+                "`group_rows_max` must be at least 1",
+            )),
             _ => Ok(()),
         }
     }

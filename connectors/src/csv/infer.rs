@@ -19,7 +19,11 @@ use super::{CsvSource, header, reader};
 const FILES_MAX: usize = 16;
 
 /// The columns of all files: as declared, or those of the first file with inferred types.
-pub(super) fn fields(config: &CsvSource, io: &StorageClient, files: &[ListedFile]) -> Result<Fields> {
+pub(super) fn fields(
+    config: &CsvSource,
+    io: &StorageClient,
+    files: &[ListedFile],
+) -> Result<Fields> {
     let headers = match (&config.columns, config.header) {
         (Some(columns), false) => return Ok(declared_fields(columns)),
         _ => inspect_parallel(files, |file| {
@@ -27,13 +31,17 @@ pub(super) fn fields(config: &CsvSource, io: &StorageClient, files: &[ListedFile
         })?,
     };
     // A file without any byte has no header, no rows, and nothing to say.
-    let known = || files.iter().zip(&headers).filter(|(_, names)| !names.is_empty());
+    let known = || {
+        files
+            .iter()
+            .zip(&headers)
+            .filter(|(_, names)| !names.is_empty())
+    };
     if let Some(columns) = &config.columns {
         let faults = known().flat_map(|(file, names)| {
-            let missing = columns
-                .0
-                .iter()
-                .filter(|(name, _)| config.missing == MissingColumnPolicy::Fault && !names.contains(name));
+            let missing = columns.0.iter().filter(|(name, _)| {
+                config.missing == MissingColumnPolicy::Fault && !names.contains(name)
+            });
             missing.map(|(name, _)| missing_column_fault(&file.path, name, names))
         });
         return match Fault::combine(faults.collect()) {
@@ -43,28 +51,54 @@ pub(super) fn fields(config: &CsvSource, io: &StorageClient, files: &[ListedFile
     }
     let mut schemas = FileSchemas::default();
     for (file, names) in known() {
-        schemas.add(&file.path, names.iter().map(|name| Field::new(name, DataType::Utf8, true)).collect());
+        schemas.add(
+            &file.path,
+            names
+                .iter()
+                .map(|name| Field::new(name, DataType::Utf8, true))
+                .collect(),
+        );
     }
-    let policy = SchemaPolicy { missing: config.missing, added: config.added, ..SchemaPolicy::default() };
+    let policy = SchemaPolicy {
+        missing: config.missing,
+        added: config.added,
+        ..SchemaPolicy::default()
+    };
     let merged = schemas.merge(&policy)?;
     if merged.is_empty() {
-        return Err(Fault::new(codes::NO_INPUT, "the files are empty: there are no columns")
-            .file(files.first().map_or("", |file| file.path.as_str())));
+        return Err(
+            Fault::new(codes::NO_INPUT, "the files are empty: there are no columns")
+                .file(files.first().map_or("", |file| file.path.as_str())),
+        );
     }
     infer_types(config, io, &files[..files.len().min(FILES_MAX)], &merged)
 }
 
 fn declared_fields(columns: &ColumnTypes) -> Fields {
-    columns.0.iter().map(|(name, of)| Field::new(name, of.data_type(), true)).collect()
+    columns
+        .0
+        .iter()
+        .map(|(name, of)| Field::new(name, of.data_type(), true))
+        .collect()
 }
 
 fn missing_column_fault(path: &str, name: &str, names: &[String]) -> Fault {
-    let fault = Fault::new(codes::SCHEMA_DRIFT, format!("the file has no column `{name}`")).file(path).column(name);
+    let fault = Fault::new(
+        codes::SCHEMA_DRIFT,
+        format!("the file has no column `{name}`"),
+    )
+    .file(path)
+    .column(name);
     fault.suggest(name, names.iter().map(String::as_str), "its columns are")
 }
 
 /// Looks at the first rows: the first type that all of their values have.
-fn infer_types(config: &CsvSource, io: &StorageClient, files: &[ListedFile], fields: &Fields) -> Result<Fields> {
+fn infer_types(
+    config: &CsvSource,
+    io: &StorageClient,
+    files: &[ListedFile],
+    fields: &Fields,
+) -> Result<Fields> {
     let mut possible: Vec<Vec<DataType>> = fields.iter().map(|_| candidate_types()).collect();
     let mut seen = vec![false; fields.len()];
     let mut rows_left = config.infer_rows;
@@ -79,7 +113,9 @@ fn infer_types(config: &CsvSource, io: &StorageClient, files: &[ListedFile], fie
             let batch = batch.slice(0, batch.num_rows().min(rows_left));
             rows_left -= batch.num_rows();
             for (i, field) in fields.iter().enumerate() {
-                let Some(column) = batch.column_by_name(field.name()) else { continue };
+                let Some(column) = batch.column_by_name(field.name()) else {
+                    continue;
+                };
                 seen[i] |= column.null_count() < column.len();
                 possible[i].retain(|candidate| all_parse_as(column, candidate));
             }
@@ -89,7 +125,11 @@ fn infer_types(config: &CsvSource, io: &StorageClient, files: &[ListedFile], fie
         }
     }
     let choose = |(i, field): (usize, &Arc<Field>)| {
-        let found = possible[i].first().filter(|_| seen[i]).cloned().unwrap_or(DataType::Utf8);
+        let found = possible[i]
+            .first()
+            .filter(|_| seen[i])
+            .cloned()
+            .unwrap_or(DataType::Utf8);
         Field::new(field.name(), found, true)
     };
     Ok(fields.iter().enumerate().map(choose).collect())
@@ -97,5 +137,12 @@ fn infer_types(config: &CsvSource, io: &StorageClient, files: &[ListedFile], fie
 
 fn candidate_types() -> Vec<DataType> {
     let timestamp = DataType::Timestamp(TimeUnit::Microsecond, None);
-    vec![DataType::Int64, DataType::UInt64, DataType::Float64, DataType::Boolean, DataType::Date32, timestamp]
+    vec![
+        DataType::Int64,
+        DataType::UInt64,
+        DataType::Float64,
+        DataType::Boolean,
+        DataType::Date32,
+        timestamp,
+    ]
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, RecordBatch, RecordBatchOptions, StringArray,
+    Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, RecordBatch, RecordBatchOptions,
+    StringArray,
 };
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
@@ -31,7 +32,12 @@ pub(super) fn rows(
     }
     let columns = wanted
         .iter()
-        .filter_map(|field| names.iter().position(|name| name == field.name()).map(|at| (at, field.clone())))
+        .filter_map(|field| {
+            names
+                .iter()
+                .position(|name| name == field.name())
+                .map(|at| (at, field.clone()))
+        })
         .collect();
     let rows = CsvBatchReader {
         opened,
@@ -66,12 +72,19 @@ struct NullFields {
 
 impl NullFields {
     fn of(nulls: &[String]) -> Self {
-        NullFields { empty: nulls.iter().any(String::is_empty), words: nulls.to_vec() }
+        NullFields {
+            empty: nulls.iter().any(String::is_empty),
+            words: nulls.to_vec(),
+        }
     }
 
     fn contains(&self, field: &[u8]) -> bool {
         // Comparing an empty field with the empty word took a third of the time of reading a file.
-        if field.is_empty() { self.empty } else { self.words.iter().any(|word| word.as_bytes() == field) }
+        if field.is_empty() {
+            self.empty
+        } else {
+            self.words.iter().any(|word| word.as_bytes() == field)
+        }
     }
 }
 
@@ -84,9 +97,11 @@ impl CsvBatchReader {
                 *record = first;
                 true
             }
-            None => {
-                self.opened.records.read_byte_record(record).map_err(|error| record_fault(&self.path, row, error))?
-            }
+            None => self
+                .opened
+                .records
+                .read_byte_record(record)
+                .map_err(|error| record_fault(&self.path, row, error))?,
         };
         let columns = self.opened.names.len();
         match found && record.len() != columns {
@@ -96,7 +111,8 @@ impl CsvBatchReader {
     }
 
     fn batch(&mut self) -> Result<Option<RecordBatch>> {
-        let mut fields: Vec<BinaryBuilder> = self.columns.iter().map(|_| BinaryBuilder::new()).collect();
+        let mut fields: Vec<BinaryBuilder> =
+            self.columns.iter().map(|_| BinaryBuilder::new()).collect();
         let mut record = ByteRecord::new();
         let (mut rows, mut bytes) = (0, 0);
         while rows < self.batch_rows && bytes < RECORDS_BYTES_TARGET {
@@ -114,23 +130,30 @@ impl CsvBatchReader {
         if rows == 0 {
             return Ok(None);
         }
-        let arrays = fields.iter_mut().zip(&self.columns).map(|(fields, (_, field))| {
-            let texts: ArrayRef = Arc::new(self.texts(fields.finish(), field)?);
-            self.converted(&texts, field)
-        });
+        let arrays = fields
+            .iter_mut()
+            .zip(&self.columns)
+            .map(|(fields, (_, field))| {
+                let texts: ArrayRef = Arc::new(self.texts(fields.finish(), field)?);
+                self.converted(&texts, field)
+            });
         let arrays = arrays.collect::<Result<Vec<_>>>()?;
         self.first_row += rows as u64;
         let named = self.columns.iter().zip(&arrays);
-        let fields = named.map(|((_, field), array)| Field::new(field.name(), array.data_type().clone(), true));
+        let fields = named
+            .map(|((_, field), array)| Field::new(field.name(), array.data_type().clone(), true));
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let schema = Arc::new(Schema::new(fields.collect::<Fields>()));
-        Ok(Some(RecordBatch::try_new_with_options(schema, arrays, &options)?))
+        Ok(Some(RecordBatch::try_new_with_options(
+            schema, arrays, &options,
+        )?))
     }
 
     /// The fields of a column as text.
     fn texts(&self, fields: BinaryArray, column: &FieldRef) -> Result<StringArray> {
         StringArray::try_from_binary(fields.clone()).map_err(|error| {
-            let fault = Fault::new(codes::BAD_ROW, "the value is not valid UTF-8").file(self.path.as_ref());
+            let fault =
+                Fault::new(codes::BAD_ROW, "the value is not valid UTF-8").file(self.path.as_ref());
             let fault = fault.column(column.name());
             let mut rows = (self.first_row..).zip(&fields);
             match rows.find_map(|(row, field)| Some((row, std::str::from_utf8(field?).err()?))) {
@@ -154,7 +177,10 @@ impl CsvBatchReader {
             && let Some(words) = text.as_string_opt::<i32>()
             && let Some(row) = first_inexact_float(words)
         {
-            return Err(bad((row, format!("a float cannot hold `{}`", truncate_value(words.value(row))))));
+            return Err(bad((
+                row,
+                format!("a float cannot hold `{}`", truncate_value(words.value(row))),
+            )));
         }
         convert_text(text, field.data_type()).map_err(bad)
     }
@@ -169,18 +195,36 @@ impl Iterator for CsvBatchReader {
 }
 
 /// Text as another type, or the first row that is not of that type.
-fn convert_text(text: &ArrayRef, data_type: &DataType) -> std::result::Result<ArrayRef, (usize, String)> {
+fn convert_text(
+    text: &ArrayRef,
+    data_type: &DataType,
+) -> std::result::Result<ArrayRef, (usize, String)> {
     if text.data_type() == data_type {
         return Ok(text.clone());
     }
-    let lenient = CastOptions { safe: true, ..CastOptions::default() };
-    let cast = cast_with_options(text, data_type, &lenient).map_err(|error| (0, error.to_string()))?;
+    let lenient = CastOptions {
+        safe: true,
+        ..CastOptions::default()
+    };
+    let cast =
+        cast_with_options(text, data_type, &lenient).map_err(|error| (0, error.to_string()))?;
     if cast.null_count() == text.null_count() {
         return Ok(cast);
     }
-    let row = (0..text.len()).find(|row| text.is_valid(*row) && cast.is_null(*row)).unwrap_or(0);
-    let value = text.as_string_opt::<i32>().map_or("", |text| text.value(row));
-    Err((row, format!("`{}` is not of type {}", truncate_value(value), type_label(data_type))))
+    let row = (0..text.len())
+        .find(|row| text.is_valid(*row) && cast.is_null(*row))
+        .unwrap_or(0);
+    let value = text
+        .as_string_opt::<i32>()
+        .map_or("", |text| text.value(row));
+    Err((
+        row,
+        format!(
+            "`{}` is not of type {}",
+            truncate_value(value),
+            type_label(data_type)
+        ),
+    ))
 }
 
 fn truncate_value(value: &str) -> String {

@@ -12,8 +12,8 @@ use delta_kernel::engine::arrow_utils::{
 use delta_kernel::engine::reader_options;
 use delta_kernel::schema::{SchemaRef, StructType};
 use delta_kernel::{
-    EngineData, FileDataReadResultIterator, FileMeta, FileSize, KernelError, KernelResult, KernelResultIteratorStatic,
-    ParquetFooter, ParquetHandler, PredicateRef,
+    EngineData, FileDataReadResultIterator, FileMeta, FileSize, KernelError, KernelResult,
+    KernelResultIteratorStatic, ParquetFooter, ParquetHandler, PredicateRef,
 };
 use forebay_model::Result;
 use forebay_storage::{ScratchDir, StorageClient};
@@ -40,8 +40,17 @@ pub(super) struct CheckpointFiles {
 }
 
 impl CheckpointFiles {
-    pub(super) fn new(io: StorageClient, place: TablePlace, scratch: Option<ScratchDir>) -> CheckpointFiles {
-        CheckpointFiles { io, place, footers: Arc::default(), scratch }
+    pub(super) fn new(
+        io: StorageClient,
+        place: TablePlace,
+        scratch: Option<ScratchDir>,
+    ) -> CheckpointFiles {
+        CheckpointFiles {
+            io,
+            place,
+            footers: Arc::default(),
+            scratch,
+        }
     }
 
     fn path(&self, file: &FileMeta) -> Result<String> {
@@ -57,7 +66,8 @@ fn read_actions(
     file: &FileMeta,
     schema: &SchemaRef,
 ) -> KernelResult<KernelResultIteratorStatic<Box<dyn EngineData>>> {
-    let batches = FileBatches::open(io, footers, path, file.size).map_err(KernelError::generic_err)?;
+    let batches =
+        FileBatches::open(io, footers, path, file.size).map_err(KernelError::generic_err)?;
     let metadata = ArrowReaderMetadata::try_new(batches.metadata(), reader_options())?;
     let (order, mask) = parquet_read_plan(schema, &metadata)?;
     let mut rows = match ordering_needs_row_indexes(&order) {
@@ -65,17 +75,22 @@ fn read_actions(
         false => None,
     };
     let (schema, location) = (schema.clone(), file.location.to_string());
-    let read = batches.rows(metadata, mask, ACTIONS_AT_ONCE).map(move |batch| {
-        let batch = batch.map_err(KernelError::generic_err)?;
-        let actions: ArrowEngineData =
-            fixup_parquet_read(batch, &order, rows.as_mut(), Some(&location), Some(&schema))?;
-        Ok(Box::new(actions) as Box<dyn EngineData>)
-    });
+    let read = batches
+        .rows(metadata, mask, ACTIONS_AT_ONCE)
+        .map(move |batch| {
+            let batch = batch.map_err(KernelError::generic_err)?;
+            let actions: ArrowEngineData =
+                fixup_parquet_read(batch, &order, rows.as_mut(), Some(&location), Some(&schema))?;
+            Ok(Box::new(actions) as Box<dyn EngineData>)
+        });
     Ok(Box::new(read))
 }
 
 /// Writes actions to a file.
-fn write_actions(file: File, data: KernelResultIteratorStatic<Box<dyn EngineData>>) -> KernelResult<()> {
+fn write_actions(
+    file: File,
+    data: KernelResultIteratorStatic<Box<dyn EngineData>>,
+) -> KernelResult<()> {
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_max_row_group_row_count(Some(GROUP_ACTIONS))
@@ -84,7 +99,11 @@ fn write_actions(file: File, data: KernelResultIteratorStatic<Box<dyn EngineData
     for actions in data {
         let actions: RecordBatch = ArrowEngineData::try_from_engine_data(actions?)?.into();
         if let Some(file) = file.take() {
-            open = Some(ArrowWriter::try_new(file, actions.schema(), Some(properties.clone()))?);
+            open = Some(ArrowWriter::try_new(
+                file,
+                actions.schema(),
+                Some(properties.clone()),
+            )?);
         }
         if let Some(writer) = &mut open {
             writer.write(&actions)?;
@@ -102,13 +121,21 @@ impl ParquetHandler for CheckpointFiles {
         schema: SchemaRef,
         _: Option<PredicateRef>,
     ) -> KernelResult<FileDataReadResultIterator> {
-        let paths = files.iter().map(|file| Ok((self.path(file)?, file.clone()))).collect::<Result<Vec<_>>>();
+        let paths = files
+            .iter()
+            .map(|file| Ok((self.path(file)?, file.clone())))
+            .collect::<Result<Vec<_>>>();
         let (io, footers) = (self.io.clone(), self.footers.clone());
         let read = move |(path, file): (String, FileMeta)| {
             let one = read_actions(&io, &footers, &path, &file, &schema);
             one.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
         };
-        Ok(Box::new(paths.map_err(KernelError::generic_err)?.into_iter().flat_map(read)))
+        Ok(Box::new(
+            paths
+                .map_err(KernelError::generic_err)?
+                .into_iter()
+                .flat_map(read),
+        ))
     }
 
     fn write_parquet_file(
@@ -116,12 +143,19 @@ impl ParquetHandler for CheckpointFiles {
         url: Url,
         data: KernelResultIteratorStatic<Box<dyn EngineData>>,
     ) -> KernelResult<FileSize> {
-        let Some(scratch) = &self.scratch else { return Err(read_only()) };
+        let Some(scratch) = &self.scratch else {
+            return Err(read_only());
+        };
         let file = scratch.file().map_err(KernelError::generic_err)?;
         write_actions(file.reopen()?, data)?;
         let bytes = file.as_file().metadata()?.len();
-        let place = self.place.locate(&self.io, &url).map_err(KernelError::generic_err)?;
-        self.io.upload_durable(&place, file.path()).map_err(KernelError::generic_err)?;
+        let place = self
+            .place
+            .locate(&self.io, &url)
+            .map_err(KernelError::generic_err)?;
+        self.io
+            .upload_durable(&place, file.path())
+            .map_err(KernelError::generic_err)?;
         Ok(bytes)
     }
 
@@ -130,6 +164,8 @@ impl ParquetHandler for CheckpointFiles {
         let batches = FileBatches::open(&self.io, &self.footers, &path, file.size);
         let metadata = batches.map_err(KernelError::generic_err)?.metadata();
         let metadata = ArrowReaderMetadata::try_new(metadata, reader_options())?;
-        Ok(ParquetFooter { schema: Arc::new(StructType::try_from_arrow(metadata.schema().as_ref())?) })
+        Ok(ParquetFooter {
+            schema: Arc::new(StructType::try_from_arrow(metadata.schema().as_ref())?),
+        })
     }
 }

@@ -43,12 +43,19 @@ impl TableColumns {
             let data_type = plain_type(stored.data_type());
             if mode != ColumnMappingMode::None {
                 if data_type.is_nested() {
-                    let message = format!("the column `{}` is nested, and the table maps columns", column.name());
+                    let message = format!(
+                        "the column `{}` is nested, and the table maps columns",
+                        column.name()
+                    );
                     let fault = Fault::new(codes::UNSUPPORTED, message).column(column.name());
-                    return Err(fault.hint("leave the column out of the table, or turn column mapping off"));
+                    return Err(
+                        fault.hint("leave the column out of the table, or turn column mapping off")
+                    );
                 }
                 let id = match column.get_config_value(&ColumnMetadataKey::ColumnMappingId) {
-                    Some(MetadataValue::Number(id)) if mode == ColumnMappingMode::Id => Some(id.to_string()),
+                    Some(MetadataValue::Number(id)) if mode == ColumnMappingMode::Id => {
+                        Some(id.to_string())
+                    }
                     _ => None,
                 };
                 let name = column.physical_name(mode).to_owned();
@@ -56,36 +63,56 @@ impl TableColumns {
             }
             fields.push(Field::new(column.name(), data_type, column.is_nullable()).into());
         }
-        Ok(TableColumns { fields, partitions, renamed })
+        Ok(TableColumns {
+            fields,
+            partitions,
+            renamed,
+        })
     }
 
     /// A column's name in the log.
     pub(super) fn logged_name<'a>(&'a self, column: &'a str) -> &'a str {
-        self.renamed.get(column).map_or(column, |stored| &stored.name)
+        self.renamed
+            .get(column)
+            .map_or(column, |stored| &stored.name)
     }
 
     /// A column's name in a file of this schema; `None` where the file does not have it.
     pub(super) fn stored_name(&self, file: &Schema, column: &str) -> Option<String> {
-        let by_name = |name: &str| file.fields().find(name).map(|(_, field)| field.name().clone());
+        let by_name = |name: &str| {
+            file.fields()
+                .find(name)
+                .map(|(_, field)| field.name().clone())
+        };
         match self.renamed.get(column) {
             None => by_name(column),
             Some(StoredColumn { name, id: None }) => by_name(name),
             Some(StoredColumn { id: Some(id), .. }) => {
                 let mut fields = file.fields().iter();
-                fields.find(|field| field.metadata().get(FIELD_ID) == Some(id)).map(|field| field.name().clone())
+                fields
+                    .find(|field| field.metadata().get(FIELD_ID) == Some(id))
+                    .map(|field| field.name().clone())
             }
         }
     }
 
     pub(super) fn data_type(&self, column: &str) -> Option<&DataType> {
-        self.fields.iter().find(|field| field.name() == column).map(|field| field.data_type())
+        self.fields
+            .iter()
+            .find(|field| field.name() == column)
+            .map(|field| field.data_type())
     }
 }
 
 /// A type without what the log notes beside its parts.
 fn plain_type(data_type: &DataType) -> DataType {
     let plain = |field: &FieldRef| -> FieldRef {
-        Field::new(field.name(), plain_type(field.data_type()), field.is_nullable()).into()
+        Field::new(
+            field.name(),
+            plain_type(field.data_type()),
+            field.is_nullable(),
+        )
+        .into()
     };
     match data_type {
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(plain).collect()),

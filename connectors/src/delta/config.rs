@@ -42,7 +42,10 @@ pub struct DeltaSource {
 impl DeltaSource {
     /// The latest version of the table at a path.
     pub fn at(path: impl Into<String>) -> Self {
-        DeltaSource { path: path.into(), ..DeltaSource::default() }
+        DeltaSource {
+            path: path.into(),
+            ..DeltaSource::default()
+        }
     }
 }
 
@@ -51,8 +54,13 @@ impl ConnectorConfig for DeltaSource {
         let wrong = |at: &str, what: String| Err(ConfigError::at(at, what));
         match (&self.version, &self.timestamp) {
             _ if self.path.is_empty() => wrong("path", "the path is empty".to_owned()),
-            (Some(_), Some(_)) => wrong("timestamp", "either `version` or `timestamp`, not both".to_owned()),
-            (_, Some(time)) => parse_time(time).map(drop).or_else(|what| wrong("timestamp", what)),
+            (Some(_), Some(_)) => wrong(
+                "timestamp",
+                "either `version` or `timestamp`, not both".to_owned(),
+            ),
+            (_, Some(time)) => parse_time(time)
+                .map(drop)
+                .or_else(|what| wrong("timestamp", what)),
             _ => Ok(()),
         }
     }

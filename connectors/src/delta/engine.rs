@@ -13,9 +13,9 @@ use delta_kernel::engine::arrow_utils::{
 };
 use delta_kernel::schema::SchemaRef;
 use delta_kernel::{
-    Engine, EngineData, EvaluationHandler, FileDataReadResultIterator, FileMeta, FileSize, FileSlice,
-    FilteredEngineData, JsonHandler, KernelError, KernelResult, KernelResultIterator, KernelResultIteratorStatic,
-    ParquetHandler, PredicateRef, StorageHandler,
+    Engine, EngineData, EvaluationHandler, FileDataReadResultIterator, FileMeta, FileSize,
+    FileSlice, FilteredEngineData, JsonHandler, KernelError, KernelResult, KernelResultIterator,
+    KernelResultIteratorStatic, ParquetHandler, PredicateRef, StorageHandler,
 };
 use forebay_model::Result;
 use forebay_storage::{ScratchDir, StorageClient};
@@ -44,14 +44,28 @@ impl TableEngine {
     }
 
     /// An engine that writes checkpoints.
-    pub(super) fn for_checkpoints(io: &StorageClient, place: &TablePlace, scratch: &ScratchDir) -> TableEngine {
+    pub(super) fn for_checkpoints(
+        io: &StorageClient,
+        place: &TablePlace,
+        scratch: &ScratchDir,
+    ) -> TableEngine {
         TableEngine::with_scratch(io, place, Some(scratch.clone()))
     }
 
-    fn with_scratch(io: &StorageClient, place: &TablePlace, scratch: Option<ScratchDir>) -> TableEngine {
-        let storage = LogStorage { io: io.clone(), place: place.clone() };
+    fn with_scratch(
+        io: &StorageClient,
+        place: &TablePlace,
+        scratch: Option<ScratchDir>,
+    ) -> TableEngine {
+        let storage = LogStorage {
+            io: io.clone(),
+            place: place.clone(),
+        };
         TableEngine {
-            json: Arc::new(LogJson { storage: storage.clone(), writes: scratch.is_some() }),
+            json: Arc::new(LogJson {
+                storage: storage.clone(),
+                writes: scratch.is_some(),
+            }),
             checkpoints: Arc::new(CheckpointFiles::new(io.clone(), place.clone(), scratch)),
             storage: Arc::new(storage),
         }
@@ -90,27 +104,48 @@ struct LogStorage {
 
 impl LogStorage {
     fn get(&self, url: &Url) -> KernelResult<Bytes> {
-        let found = self.place.locate(&self.io, url).and_then(|place| self.io.get(&place));
-        found.map_err(KernelError::generic_err)?.ok_or_else(|| KernelError::file_not_found(url))
+        let found = self
+            .place
+            .locate(&self.io, url)
+            .and_then(|place| self.io.get(&place));
+        found
+            .map_err(KernelError::generic_err)?
+            .ok_or_else(|| KernelError::file_not_found(url))
     }
 
     fn get_slice(&self, (url, range): &FileSlice) -> KernelResult<Bytes> {
-        let Some(range) = range else { return self.get(url) };
+        let Some(range) = range else {
+            return self.get(url);
+        };
         let read = |place| self.io.get_ranges(&place, std::slice::from_ref(range));
-        let found = self.place.locate(&self.io, url).and_then(read).map_err(KernelError::generic_err)?;
-        found.into_iter().next().ok_or_else(|| KernelError::file_not_found(url))
+        let found = self
+            .place
+            .locate(&self.io, url)
+            .and_then(read)
+            .map_err(KernelError::generic_err)?;
+        found
+            .into_iter()
+            .next()
+            .ok_or_else(|| KernelError::file_not_found(url))
     }
 }
 
 impl StorageHandler for LogStorage {
     fn list_from(&self, path: &Url) -> KernelResult<KernelResultIteratorStatic<FileMeta>> {
-        let listed = self.place.list_after(&self.io, path).map_err(KernelError::generic_err)?;
+        let listed = self
+            .place
+            .list_after(&self.io, path)
+            .map_err(KernelError::generic_err)?;
         Ok(Box::new(listed.into_iter().map(Ok)))
     }
 
     fn read_files(&self, files: Vec<FileSlice>) -> KernelResult<KernelResultIteratorStatic<Bytes>> {
         let storage = self.clone();
-        Ok(Box::new(files.into_iter().map(move |slice| storage.get_slice(&slice))))
+        Ok(Box::new(
+            files
+                .into_iter()
+                .map(move |slice| storage.get_slice(&slice)),
+        ))
     }
 
     fn copy_atomic(&self, _: &Url, _: &Url) -> KernelResult<()> {
@@ -122,9 +157,18 @@ impl StorageHandler for LogStorage {
     }
 
     fn head(&self, path: &Url) -> KernelResult<FileMeta> {
-        let found = self.place.locate(&self.io, path).and_then(|place| self.io.head(&place));
-        let meta = found.map_err(KernelError::generic_err)?.ok_or_else(|| KernelError::file_not_found(path))?;
-        Ok(FileMeta::new(path.clone(), meta.last_modified.timestamp_millis(), meta.size))
+        let found = self
+            .place
+            .locate(&self.io, path)
+            .and_then(|place| self.io.head(&place));
+        let meta = found
+            .map_err(KernelError::generic_err)?
+            .ok_or_else(|| KernelError::file_not_found(path))?;
+        Ok(FileMeta::new(
+            path.clone(),
+            meta.last_modified.timestamp_millis(),
+            meta.size,
+        ))
     }
 
     fn delete(&self, _: &Url) -> KernelResult<()> {
@@ -140,7 +184,11 @@ struct LogJson {
 }
 
 impl JsonHandler for LogJson {
-    fn parse_json(&self, texts: Box<dyn EngineData>, schema: SchemaRef) -> KernelResult<Box<dyn EngineData>> {
+    fn parse_json(
+        &self,
+        texts: Box<dyn EngineData>,
+        schema: SchemaRef,
+    ) -> KernelResult<Box<dyn EngineData>> {
         parse_json(texts, schema)
     }
 
@@ -151,16 +199,25 @@ impl JsonHandler for LogJson {
         _: Option<PredicateRef>,
     ) -> KernelResult<FileDataReadResultIterator> {
         let storage = self.storage.clone();
-        let groups: Vec<Vec<FileMeta>> = files.chunks(FILES_AT_ONCE).map(<[FileMeta]>::to_vec).collect();
+        let groups: Vec<Vec<FileMeta>> = files
+            .chunks(FILES_AT_ONCE)
+            .map(<[FileMeta]>::to_vec)
+            .collect();
         let read = move |group: Vec<FileMeta>| -> Vec<KernelResult<Box<dyn EngineData>>> {
             // A file that is not there is told apart from one that cannot be read.
-            let get = |at: usize| -> Result<KernelResult<Bytes>> { Ok(storage.get(&group[at].location)) };
+            let get =
+                |at: usize| -> Result<KernelResult<Bytes>> { Ok(storage.get(&group[at].location)) };
             let texts = match parallel_map(group.len(), group.len(), &get) {
                 Ok(texts) => texts,
                 Err(fault) => return vec![Err(KernelError::generic_err(fault))],
             };
-            let decoded = texts.into_iter().zip(&group).map(|(text, file)| decode_actions(text?, file, &schema));
-            decoded.flat_map(|batches| batches.unwrap_or_else(|error| vec![Err(error)])).collect()
+            let decoded = texts
+                .into_iter()
+                .zip(&group)
+                .map(|(text, file)| decode_actions(text?, file, &schema));
+            decoded
+                .flat_map(|batches| batches.unwrap_or_else(|error| vec![Err(error)]))
+                .collect()
         };
         Ok(Box::new(groups.into_iter().flat_map(read)))
     }
@@ -176,8 +233,12 @@ impl JsonHandler for LogJson {
             return Err(read_only());
         }
         let (bytes, LogStorage { io, place }) = (to_json_bytes(data)?, &self.storage);
-        let written = place.locate(io, url).and_then(|place| io.put_durable(&place, &bytes));
-        written.map(|()| bytes.len() as FileSize).map_err(KernelError::generic_err)
+        let written = place
+            .locate(io, url)
+            .and_then(|place| io.put_durable(&place, &bytes));
+        written
+            .map(|()| bytes.len() as FileSize)
+            .map_err(KernelError::generic_err)
     }
 }
 
@@ -187,8 +248,13 @@ fn decode_actions(
     file: &FileMeta,
     schema: &SchemaRef,
 ) -> KernelResult<Vec<KernelResult<Box<dyn EngineData>>>> {
-    let (stored, order) = (Arc::new(json_arrow_schema(schema)?), build_json_reorder_indices(schema)?);
-    let builder = ReaderBuilder::new(stored).with_batch_size(ACTIONS_AT_ONCE).with_coerce_primitive(true);
+    let (stored, order) = (
+        Arc::new(json_arrow_schema(schema)?),
+        build_json_reorder_indices(schema)?,
+    );
+    let builder = ReaderBuilder::new(stored)
+        .with_batch_size(ACTIONS_AT_ONCE)
+        .with_coerce_primitive(true);
     let mut batches = Vec::new();
     for batch in builder.build(Cursor::new(text))? {
         let actions: ArrowEngineData = fixup_json_read(batch?, &order, file.location.as_str())?;

@@ -61,7 +61,12 @@ pub(super) struct TableFile {
 
 impl OpenTable {
     pub(super) fn new(place: TablePlace, columns: TableColumns) -> OpenTable {
-        OpenTable { place, columns, files: HashMap::new(), latest_kept: Mutex::default() }
+        OpenTable {
+            place,
+            columns,
+            files: HashMap::new(),
+            latest_kept: Mutex::default(),
+        }
     }
 
     pub(super) fn columns(&self) -> &TableColumns {
@@ -81,19 +86,38 @@ impl OpenTable {
             found.push(self.table_file(io, file, watch)?);
             Ok(())
         })?;
-        found.sort_by(|a, b| (a.modified, &a.listed.relative).cmp(&(b.modified, &b.listed.relative)));
+        found.sort_by(|a, b| {
+            (a.modified, &a.listed.relative).cmp(&(b.modified, &b.listed.relative))
+        });
         Ok(found)
     }
 
-    fn table_file(&mut self, io: &StorageClient, file: LoggedFile, watch: &[String]) -> Result<TableFile> {
+    fn table_file(
+        &mut self,
+        io: &StorageClient,
+        file: LoggedFile,
+        watch: &[String],
+    ) -> Result<TableFile> {
         let statistics = FileStatistics::parse(file.statistics.as_deref());
         let place = self.place.file(io, &file.path)?;
         let partition = self.columns.partitions.iter().map(|column| {
-            let value = file.partition.get(self.columns.logged_name(column)).cloned().flatten();
-            (column.clone(), value.filter(|value| !value.is_empty()).unwrap_or_else(|| hive::NULL.to_owned()))
+            let value = file
+                .partition
+                .get(self.columns.logged_name(column))
+                .cloned()
+                .flatten();
+            (
+                column.clone(),
+                value
+                    .filter(|value| !value.is_empty())
+                    .unwrap_or_else(|| hive::NULL.to_owned()),
+            )
         });
         let partition: Vec<(String, String)> = partition.collect();
-        let removed = file.deleted.as_ref().map_or(0, |deleted| deleted.cardinality.unsigned_abs());
+        let removed = file
+            .deleted
+            .as_ref()
+            .map_or(0, |deleted| deleted.cardinality.unsigned_abs());
         let piece = FileRange {
             path: place.path.clone(),
             relative: place.relative.clone(),
@@ -101,39 +125,70 @@ impl OpenTable {
             row_range: None,
             byte_range: None,
             first_row: 0,
-            rows: statistics.num_records.map(|rows| rows.saturating_sub(removed)),
+            rows: statistics
+                .num_records
+                .map(|rows| rows.saturating_sub(removed)),
             bytes: file.bytes,
             fingerprint: fingerprint(&place.relative, &file, &partition),
             partition,
             extents: Vec::new(),
         };
-        let extent =
-            |column: &String| statistics.extent(self.columns.logged_name(column), self.columns.data_type(column)?);
+        let extent = |column: &String| {
+            statistics.extent(
+                self.columns.logged_name(column),
+                self.columns.data_type(column)?,
+            )
+        };
         let extents = watch.iter().map(extent).collect();
         // The log names a file once and for all.
-        let stamp = FileStamp { size: file.bytes, version: file.modified.to_string(), strong: true, node: None };
-        let listed = ListedFile { path: place.path.clone(), relative: place.relative, stamp, etag: None };
-        let entry = FileEntry { bytes: file.bytes, rows: statistics.num_records, deleted: file.deleted };
+        let stamp = FileStamp {
+            size: file.bytes,
+            version: file.modified.to_string(),
+            strong: true,
+            node: None,
+        };
+        let listed = ListedFile {
+            path: place.path.clone(),
+            relative: place.relative,
+            stamp,
+            etag: None,
+        };
+        let entry = FileEntry {
+            bytes: file.bytes,
+            rows: statistics.num_records,
+            deleted: file.deleted,
+        };
         self.files.insert(place.path, entry);
-        Ok(TableFile { listed, modified: file.modified, piece, extents })
+        Ok(TableFile {
+            listed,
+            modified: file.modified,
+            piece,
+            extents,
+        })
     }
 
     /// Whether rows of a file were deleted.
     pub(super) fn has_deleted_rows(&self, path: &str) -> bool {
-        self.files.get(path).is_some_and(|file| file.deleted.is_some())
+        self.files
+            .get(path)
+            .is_some_and(|file| file.deleted.is_some())
     }
 }
 
 /// The id of the rows that a file gives. The version of the table has no part in it: another one may have the same file.
 fn fingerprint(relative: &str, file: &LoggedFile, partition: &[(String, String)]) -> ContentId {
     let mut id = IdBuilder::new("delta file");
-    id.text(relative).bytes(&file.bytes.to_le_bytes()).bytes(&file.modified.to_le_bytes());
+    id.text(relative)
+        .bytes(&file.bytes.to_le_bytes())
+        .bytes(&file.modified.to_le_bytes());
     for (column, value) in partition {
         id.text(column).text(value);
     }
     if let Some(deleted) = &file.deleted {
-        id.text(&deleted.storage_type.to_string()).text(&deleted.path_or_inline_dv);
-        id.bytes(&deleted.offset.unwrap_or(-1).to_le_bytes()).bytes(&deleted.cardinality.to_le_bytes());
+        id.text(&deleted.storage_type.to_string())
+            .text(&deleted.path_or_inline_dv);
+        id.bytes(&deleted.offset.unwrap_or(-1).to_le_bytes())
+            .bytes(&deleted.cardinality.to_le_bytes());
     }
     id.finish()
 }
@@ -148,23 +203,37 @@ impl TableFiles for OpenTable {
     }
 
     fn kept_rows(&self, io: &StorageClient, path: &str) -> Result<Option<Arc<KeptRows>>> {
-        let Some(file) = self.files.get(path) else { return Ok(None) };
-        let Some(deleted) = &file.deleted else { return Ok(None) };
-        let latest = self.latest_kept.lock().ok().and_then(|latest| latest.clone());
+        let Some(file) = self.files.get(path) else {
+            return Ok(None);
+        };
+        let Some(deleted) = &file.deleted else {
+            return Ok(None);
+        };
+        let latest = self
+            .latest_kept
+            .lock()
+            .ok()
+            .and_then(|latest| latest.clone());
         if let Some((_, kept)) = latest.filter(|(of, _)| of == path) {
             return Ok(Some(kept));
         }
         let storage = TableEngine::new(io, &self.place).storage_handler();
-        let rows = deleted.read(storage, &self.place.url).map_err(|error| kernel_fault(error, path))?;
+        let rows = deleted
+            .read(storage, &self.place.url)
+            .map_err(|error| kernel_fault(error, path))?;
         let length = rows.max().map_or(0, |last| last.saturating_add(1));
         // What it takes in memory depends on the last row alone: that is checked before it is believed.
         if length > file.rows.unwrap_or(ROWS_MAX) {
-            let message = format!("the deletion vector names row {}, which the file does not have", length - 1);
+            let message = format!(
+                "the deletion vector names row {}, which the file does not have",
+                length - 1
+            );
             return Err(Fault::new(codes::CORRUPT, message).file(path));
         }
         let mut kept = BooleanBufferBuilder::new(length as usize);
         kept.append_n(length as usize, true);
-        rows.iter().for_each(|row| kept.set_bit(row as usize, false));
+        rows.iter()
+            .for_each(|row| kept.set_bit(row as usize, false));
         let kept = Arc::new(KeptRows::new(kept.finish()));
         if let Ok(mut latest) = self.latest_kept.lock() {
             *latest = Some((path.to_owned(), kept.clone()));
@@ -180,6 +249,9 @@ pub(super) fn column_bytes<'f>(
     seen: u64,
     all: u64,
 ) -> Vec<u64> {
-    let scaled = |bytes: u64| (u128::from(bytes) * u128::from(all) / u128::from(seen.max(1))) as u64;
-    fields.map(|field| in_files.get(field).map_or(0, |bytes| scaled(*bytes))).collect()
+    let scaled =
+        |bytes: u64| (u128::from(bytes) * u128::from(all) / u128::from(seen.max(1))) as u64;
+    fields
+        .map(|field| in_files.get(field).map_or(0, |bytes| scaled(*bytes)))
+        .collect()
 }

@@ -27,17 +27,26 @@ pub(super) struct FilePlace {
 }
 
 fn url_fault(path: &str) -> Fault {
-    Fault::new(codes::BAD_VALUE, format!("`{path}` cannot be the directory of a table"))
+    Fault::new(
+        codes::BAD_VALUE,
+        format!("`{path}` cannot be the directory of a table"),
+    )
 }
 
 /// A path from the root of the file system, or a URL.
 pub(super) fn full_path(place: StorageLocation) -> String {
-    place.local.map_or(place.shown, |local| local.display().to_string())
+    place
+        .local
+        .map_or(place.shown, |local| local.display().to_string())
 }
 
 pub(super) fn decode(text: &str) -> Result<String> {
-    let wrong = |error| Fault::new(codes::CORRUPT, format!("`{text}` is not a path in UTF-8")).cause(error);
-    percent_decode_str(text).decode_utf8().map(Into::into).map_err(wrong)
+    let wrong =
+        |error| Fault::new(codes::CORRUPT, format!("`{text}` is not a path in UTF-8")).cause(error);
+    percent_decode_str(text)
+        .decode_utf8()
+        .map(Into::into)
+        .map_err(wrong)
 }
 
 impl TablePlace {
@@ -47,11 +56,19 @@ impl TablePlace {
             Some(local) => Url::from_directory_path(local).map_err(|()| url_fault(path))?,
             None => {
                 // The key is no URL yet: what it may not hold there is encoded.
-                let (scheme, rest) = root.shown.split_once("://").ok_or_else(|| url_fault(path))?;
+                let (scheme, rest) = root
+                    .shown
+                    .split_once("://")
+                    .ok_or_else(|| url_fault(path))?;
                 let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
-                let mut url = Url::parse(&format!("{scheme}://{bucket}/")).map_err(|e| url_fault(path).cause(e))?;
+                let mut url = Url::parse(&format!("{scheme}://{bucket}/"))
+                    .map_err(|e| url_fault(path).cause(e))?;
                 let encoded = key.trim_end_matches('/').replace('%', "%25");
-                url.set_path(&if encoded.is_empty() { "/".to_owned() } else { format!("/{encoded}/") });
+                url.set_path(&if encoded.is_empty() {
+                    "/".to_owned()
+                } else {
+                    format!("/{encoded}/")
+                });
                 url
             }
         };
@@ -78,7 +95,12 @@ impl TablePlace {
         }
         match url.to_file_path() {
             Ok(local) if url.scheme() == "file" => io.resolve(&local.display().to_string()),
-            _ => io.resolve(&format!("{}://{}{}", url.scheme(), url.authority(), decode(url.path())?)),
+            _ => io.resolve(&format!(
+                "{}://{}{}",
+                url.scheme(),
+                url.authority(),
+                decode(url.path())?
+            )),
         }
     }
 
@@ -88,27 +110,52 @@ impl TablePlace {
             let url = Url::parse(path).map_err(|error| url_fault(path).cause(error))?;
             let path = full_path(self.locate(io, &url)?);
             let root = full_path(self.root.clone());
-            let below = path.strip_prefix(&root).and_then(|below| below.strip_prefix('/'));
-            return Ok(FilePlace { relative: below.unwrap_or(&path).to_owned(), path });
+            let below = path
+                .strip_prefix(&root)
+                .and_then(|below| below.strip_prefix('/'));
+            return Ok(FilePlace {
+                relative: below.unwrap_or(&path).to_owned(),
+                path,
+            });
         }
         let relative = decode(path)?;
-        Ok(FilePlace { path: full_path(self.root.join(&relative)), relative })
+        Ok(FilePlace {
+            path: full_path(self.root.join(&relative)),
+            relative,
+        })
     }
 
     /// The files of a directory whose names come after one, in order of their names.
     pub(super) fn list_after(&self, io: &StorageClient, after: &Url) -> Result<Vec<FileMeta>> {
-        let below = after.as_str().strip_prefix(self.url.as_str()).ok_or_else(|| url_fault(after.as_str()))?;
+        let below = after
+            .as_str()
+            .strip_prefix(self.url.as_str())
+            .ok_or_else(|| url_fault(after.as_str()))?;
         let (folder, name) = below.rsplit_once('/').unwrap_or(("", below));
-        let folder_url = self.url.join(&format!("{folder}/")).map_err(|error| url_fault(below).cause(error))?;
+        let folder_url = self
+            .url
+            .join(&format!("{folder}/"))
+            .map_err(|error| url_fault(below).cause(error))?;
         let place = self.root.join(&decode(folder)?);
         let prefix = format!("{}/", place.path);
         let mut files = Vec::new();
         for object in io.list_after(&place, &decode(name)?)? {
             let location = object.location.to_string();
             // Sidecars lie deeper; the kernel opens them by name.
-            let Some(name) = location.strip_prefix(&prefix).filter(|name| !name.contains('/')) else { continue };
-            let Ok(url) = folder_url.join(name) else { continue };
-            files.push(FileMeta::new(url, object.last_modified.timestamp_millis(), object.size));
+            let Some(name) = location
+                .strip_prefix(&prefix)
+                .filter(|name| !name.contains('/'))
+            else {
+                continue;
+            };
+            let Ok(url) = folder_url.join(name) else {
+                continue;
+            };
+            files.push(FileMeta::new(
+                url,
+                object.last_modified.timestamp_millis(),
+                object.size,
+            ));
         }
         Ok(files)
     }
@@ -123,12 +170,17 @@ pub(super) fn kernel_fault(error: KernelError, table: &str) -> Fault {
             Err(source) => unreadable(table).cause(source),
         },
         KernelError::Unsupported(what) => {
-            let fault = Fault::new(codes::UNSUPPORTED, format!("the Delta table cannot be read: {what}")).file(table);
+            let fault = Fault::new(
+                codes::UNSUPPORTED,
+                format!("the Delta table cannot be read: {what}"),
+            )
+            .file(table);
             fault.hint("let the program that wrote the table turn the feature off, or export the table to Parquet")
         }
         KernelError::EmptyLog => no_table_fault(table),
         KernelError::FileNotFound(path) => {
-            let fault = Fault::new(codes::NOT_FOUND, "a file of the table's log is not there").file(path);
+            let fault =
+                Fault::new(codes::NOT_FOUND, "a file of the table's log is not there").file(path);
             fault.hint("the log may have been cleaned up: read a later version")
         }
         other => unreadable(table).cause(other),
@@ -141,8 +193,12 @@ fn unreadable(table: &str) -> Fault {
 
 /// A fault for a directory that is no table.
 pub(super) fn no_table_fault(table: &str) -> Fault {
-    let fault = Fault::new(codes::NO_INPUT, "there is no Delta table here").file(table).fragment(table, 0);
-    fault.hint(format!("a Delta table is a directory with a directory `{LOG}`; plain files are read by `parquet:`"))
+    let fault = Fault::new(codes::NO_INPUT, "there is no Delta table here")
+        .file(table)
+        .fragment(table, 0);
+    fault.hint(format!(
+        "a Delta table is a directory with a directory `{LOG}`; plain files are read by `parquet:`"
+    ))
 }
 
 #[cfg(test)]
@@ -152,15 +208,32 @@ mod tests {
     #[test]
     fn urls_of_an_action_keep_their_container() {
         let io = StorageClient::new().unwrap();
-        let place = TablePlace::new(&io, "abfss://lake@account.dfs.core.windows.net/tables/a").unwrap();
+        let place =
+            TablePlace::new(&io, "abfss://lake@account.dfs.core.windows.net/tables/a").unwrap();
         for (path, expected) in [
-            ("abfss://lake@account.dfs.core.windows.net/tables/a/b%20c.parquet", ("b c.parquet", true)),
-            ("abfss://other@account.dfs.core.windows.net/b.parquet", ("b.parquet", false)),
+            (
+                "abfss://lake@account.dfs.core.windows.net/tables/a/b%20c.parquet",
+                ("b c.parquet", true),
+            ),
+            (
+                "abfss://other@account.dfs.core.windows.net/b.parquet",
+                ("b.parquet", false),
+            ),
         ] {
             let found = place.file(&io, path).unwrap();
             let decoded = path.replace("%20", " ");
-            let relative = if expected.1 { expected.0.to_owned() } else { decoded.clone() };
-            assert_eq!(found, FilePlace { path: decoded, relative });
+            let relative = if expected.1 {
+                expected.0.to_owned()
+            } else {
+                decoded.clone()
+            };
+            assert_eq!(
+                found,
+                FilePlace {
+                    path: decoded,
+                    relative
+                }
+            );
         }
     }
 }

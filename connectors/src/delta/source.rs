@@ -12,7 +12,9 @@ use crate::files::columns::select_columns;
 use crate::files::cut::{RowGroupSummary, cut_spans};
 use crate::files::extent::{folder_extents, share_points};
 use crate::files::list::ListedFile;
-use crate::parquet::{FooterCache, FooterNotes, ParquetScan, RowGroupPruner, TableFiles, split_pieces};
+use crate::parquet::{
+    FooterCache, FooterNotes, ParquetScan, RowGroupPruner, TableFiles, split_pieces,
+};
 
 use super::columns::TableColumns;
 use super::config::DeltaSource;
@@ -31,21 +33,28 @@ pub(super) struct DeltaReader {
 
 impl DeltaReader {
     pub(super) fn new(config: DeltaSource) -> Self {
-        DeltaReader { config, footers: Arc::default(), files: None }
+        DeltaReader {
+            config,
+            footers: Arc::default(),
+            files: None,
+        }
     }
 
     /// Reads some of the files only.
     pub(super) fn of_files(config: DeltaSource, files: BTreeSet<String>) -> Self {
-        DeltaReader { files: Some(files), ..DeltaReader::new(config) }
+        DeltaReader {
+            files: Some(files),
+            ..DeltaReader::new(config)
+        }
     }
 
     fn choice(&self) -> Result<VersionChoice> {
         match (self.config.version, &self.config.timestamp) {
             (Some(version), _) => Ok(VersionChoice::Exactly(version)),
             (None, None) => Ok(VersionChoice::Latest),
-            (None, Some(time)) => {
-                parse_time(time).map(VersionChoice::AsOf).map_err(|what| Fault::new(codes::BAD_VALUE, what))
-            }
+            (None, Some(time)) => parse_time(time)
+                .map(VersionChoice::AsOf)
+                .map_err(|what| Fault::new(codes::BAD_VALUE, what)),
         }
     }
 }
@@ -64,8 +73,12 @@ fn complete_extents(
     logged: &TableFile,
 ) {
     for (watched, name) in watch.iter().enumerate() {
-        let stored = table.stored_column(facts, name).and_then(|stored| facts.field_with_name(&stored).ok());
-        let fits = stored.zip(table.columns().data_type(name)).is_some_and(|(a, b)| share_points(a.data_type(), b));
+        let stored = table
+            .stored_column(facts, name)
+            .and_then(|stored| facts.field_with_name(&stored).ok());
+        let fits = stored
+            .zip(table.columns().data_type(name))
+            .is_some_and(|(a, b)| share_points(a.data_type(), b));
         for group in groups.iter_mut() {
             let known = group.extents[watched].take().filter(|_| fits);
             group.extents[watched] = known.or_else(|| logged.extents[watched].clone());
@@ -78,12 +91,21 @@ impl Source for DeltaReader {
         self.discover_with_cache(io, watch, &MetadataCache::default())
     }
 
-    fn discover_with_cache(&self, io: &StorageClient, watch: &[String], notes: &MetadataCache) -> Result<Dataset> {
+    fn discover_with_cache(
+        &self,
+        io: &StorageClient,
+        watch: &[String],
+        notes: &MetadataCache,
+    ) -> Result<Dataset> {
         let now = SystemTime::now();
         let place = TablePlace::new(io, &self.config.path)?;
         let snapshot = TableSnapshot::open(io, &place, self.choice()?)?;
         let columns = TableColumns::new(&snapshot)?;
-        let fields = select_columns(columns.fields.clone(), self.config.columns.as_deref(), "the table has")?;
+        let fields = select_columns(
+            columns.fields.clone(),
+            self.config.columns.as_deref(),
+            "the table has",
+        )?;
         let mut table = OpenTable::new(place, columns);
         let mut files = table.read_files(io, &snapshot, watch)?;
         if let Some(wanted) = &self.files {
@@ -91,9 +113,13 @@ impl Source for DeltaReader {
         }
         let table = Arc::new(table);
         self.footers.set_table(table.clone());
-        let opened: Vec<usize> = (0..files.len()).filter(|at| needs_footer(&files[*at])).collect();
+        let opened: Vec<usize> = (0..files.len())
+            .filter(|at| needs_footer(&files[*at]))
+            .collect();
         // One file at least tells how large columns are.
-        let sample = (0..files.len()).max_by_key(|at| files[*at].piece.bytes).filter(|_| opened.is_empty());
+        let sample = (0..files.len())
+            .max_by_key(|at| files[*at].piece.bytes)
+            .filter(|_| opened.is_empty());
         let opened: Vec<usize> = opened.into_iter().chain(sample).collect();
         let listed: Vec<&ListedFile> = opened.iter().map(|at| &files[*at].listed).collect();
         let facts = FooterNotes::load(notes, now)?.summaries(&self.footers, io, &listed, watch)?;
@@ -103,7 +129,9 @@ impl Source for DeltaReader {
             let stored = Schema::new(facts.fields.clone());
             for field in &table.columns().fields {
                 let stored = table.stored_column(&stored, field.name());
-                let bytes = stored.and_then(|stored| facts.fields.find(&stored)).map_or(0, |(at, _)| facts.bytes[at]);
+                let bytes = stored
+                    .and_then(|stored| facts.fields.find(&stored))
+                    .map_or(0, |(at, _)| facts.bytes[at]);
                 *in_files.entry(field.name().clone()).or_default() += bytes;
             }
             seen += files[at].piece.bytes;
@@ -121,7 +149,12 @@ impl Source for DeltaReader {
             groups.insert(at, found);
         }
         let all = files.iter().map(|file| file.piece.bytes).sum();
-        let bytes = column_bytes(fields.iter().map(|field| field.name().as_str()), &in_files, seen, all);
+        let bytes = column_bytes(
+            fields.iter().map(|field| field.name().as_str()),
+            &in_files,
+            seen,
+            all,
+        );
         let partitions: Vec<FieldRef> = table
             .columns()
             .fields
@@ -133,27 +166,60 @@ impl Source for DeltaReader {
             let (mut piece, rows) = (file.piece, file.extents);
             piece.extents = folder_extents(&piece, watch, &partitions);
             // A file that is not cut has one group: all of it.
-            let whole = RowGroupSummary { rows: piece.rows.unwrap_or(1), bytes: piece.bytes, extents: rows };
+            let whole = RowGroupSummary {
+                rows: piece.rows.unwrap_or(1),
+                bytes: piece.bytes,
+                extents: rows,
+            };
             (piece, groups.remove(&at).unwrap_or_else(|| vec![whole]))
         });
         let spans = with_rows_left(io, &table, cut_spans(pieces)?)?;
         let (schema, version) = (Arc::new(Schema::new(fields)), Some(snapshot.version()));
-        Ok(Dataset { schema, spans, column_bytes: Some(bytes), watched: watch.to_vec(), version })
+        Ok(Dataset {
+            schema,
+            spans,
+            column_bytes: Some(bytes),
+            watched: watch.to_vec(),
+            version,
+        })
     }
 
-    fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {
+    fn open(
+        &self,
+        io: &StorageClient,
+        span: &Span,
+        request: &ScanRequest,
+    ) -> Result<ChunkIterator> {
         let pruner = RowGroupPruner::new(&request.pruning, &request.schema);
-        Ok(Box::new(ParquetScan::start(io.clone(), self.footers.clone(), span.clone(), request.clone(), pruner)))
+        Ok(Box::new(ParquetScan::start(
+            io.clone(),
+            self.footers.clone(),
+            span.clone(),
+            request.clone(),
+            pruner,
+        )))
     }
 
-    fn split_spans(&self, io: &StorageClient, spans: &[Span], runs: Option<RowRuns>) -> Result<Vec<Span>> {
+    fn split_spans(
+        &self,
+        io: &StorageClient,
+        spans: &[Span],
+        runs: Option<RowRuns>,
+    ) -> Result<Vec<Span>> {
         split_pieces(&self.footers, io, spans, runs)
     }
 }
 
 /// Counts the rows that are left of files that were cut, of which rows were deleted.
-fn with_rows_left(io: &StorageClient, table: &OpenTable, mut spans: Vec<Span>) -> Result<Vec<Span>> {
-    let cut = spans.iter_mut().flat_map(|span| &mut span.pieces).filter(|piece| piece.row_groups.is_some());
+fn with_rows_left(
+    io: &StorageClient,
+    table: &OpenTable,
+    mut spans: Vec<Span>,
+) -> Result<Vec<Span>> {
+    let cut = spans
+        .iter_mut()
+        .flat_map(|span| &mut span.pieces)
+        .filter(|piece| piece.row_groups.is_some());
     for piece in cut.filter(|piece| table.has_deleted_rows(&piece.path)) {
         if let (Some(rows), Some(kept)) = (piece.rows, table.kept_rows(io, &piece.path)?) {
             piece.rows = Some(kept.count(piece.first_row, rows));

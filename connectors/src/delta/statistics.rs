@@ -27,7 +27,8 @@ pub(super) struct FileStatistics {
 impl FileStatistics {
     /// Reads statistics; what cannot be read tells nothing.
     pub(super) fn parse(text: Option<&str>) -> FileStatistics {
-        text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+        text.and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default()
     }
 
     /// Whether a column is null in all rows.
@@ -48,15 +49,20 @@ impl FileStatistics {
 /// A bound, where values of the type have an order that all programs share.
 fn bound(value: &Value, data_type: &DataType, cut: i64) -> Option<BoundValue> {
     match data_type {
-        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => value.as_i64().map(BoundValue::Int),
+        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => {
+            value.as_i64().map(BoundValue::Int)
+        }
         DataType::Date32 => Some(BoundValue::Int(Date32Type::parse(value.as_str()?)?.into())),
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
             let text = value.as_str()?;
             let nanos = string_to_timestamp_nanos(text).ok()?;
-            let digits =
-                text.split_once('.').map_or(0, |(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
+            let digits = text.split_once('.').map_or(0, |(_, rest)| {
+                rest.bytes().take_while(u8::is_ascii_digit).count()
+            });
             let cut = if digits > CUT_DIGITS { 0 } else { cut };
-            Some(BoundValue::Int(nanos.div_euclid(TICK_NANOSECONDS).checked_add(cut)?))
+            Some(BoundValue::Int(
+                nanos.div_euclid(TICK_NANOSECONDS).checked_add(cut)?,
+            ))
         }
         DataType::Utf8 => Some(BoundValue::Text(value.as_str()?.to_owned())),
         _ => None,
@@ -78,7 +84,9 @@ mod tests {
         let found = FileStatistics::parse(Some(text));
         assert_eq!(found.num_records, Some(3));
         let extent = |min, max, nulls| Some(ColumnExtent { min, max, nulls });
-        let (int, text) = (BoundValue::Int, |text: &str| BoundValue::Text(text.to_owned()));
+        let (int, text) = (BoundValue::Int, |text: &str| {
+            BoundValue::Text(text.to_owned())
+        });
         let time = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
         let tick = 1_704_067_200_001_000;
         for (column, data_type, expected) in [

@@ -15,8 +15,8 @@ mod report;
 use std::sync::Arc;
 
 use cudarc::driver::{
-    CudaContext, CudaEvent, CudaFunction, CudaModule, CudaSlice, CudaStream, CudaViewMut, DriverError, LaunchConfig,
-    PushKernelArg, result, sys,
+    CudaContext, CudaEvent, CudaFunction, CudaModule, CudaSlice, CudaStream, CudaViewMut,
+    DriverError, LaunchConfig, PushKernelArg, result, sys,
 };
 use cudarc::nvrtc::Ptx;
 use forebay_feed::SlotMemory;
@@ -40,8 +40,7 @@ pub struct CudaDevice {
 }
 
 /// What to do about a device that fails while it is used.
-const DEVICE_HINT: &str =
-    "look at the GPU with `nvidia-smi`; the same command goes on from the last checkpoint, or leave `device` out";
+const DEVICE_HINT: &str = "look at the GPU with `nvidia-smi`; the same command goes on from the last checkpoint, or leave `device` out";
 
 /// What the driver answered. Its words come from the driver, so it must be there.
 fn driver_fault(what: &str) -> impl Fn(DriverError) -> Fault + '_ {
@@ -56,7 +55,9 @@ fn driver_fault(what: &str) -> impl Fn(DriverError) -> Fault + '_ {
             }
             _ => DEVICE_HINT,
         };
-        Fault::new(code, format!("the GPU's driver failed to {what}")).cause(error).hint(hint)
+        Fault::new(code, format!("the GPU's driver failed to {what}"))
+            .cause(error)
+            .hint(hint)
     }
 }
 
@@ -65,7 +66,9 @@ pub(super) fn describe_devices() -> String {
     match libraries::driver_status() {
         LibraryStatus::Found => {}
         LibraryStatus::Absent => return "no driver found".to_owned(),
-        LibraryStatus::Lacks(symbol) => return format!("a driver that lacks `{symbol}`: install a newer one"),
+        LibraryStatus::Lacks(symbol) => {
+            return format!("a driver that lacks `{symbol}`: install a newer one");
+        }
     }
     match device_names() {
         Ok(names) if names.is_empty() => "a driver, but no device".to_owned(),
@@ -105,12 +108,18 @@ impl CudaDevice {
         unsafe {
             context.disable_event_tracking();
         }
-        Ok(CudaDevice { context, copies, compute })
+        Ok(CudaDevice {
+            context,
+            copies,
+            compute,
+        })
     }
 
     /// What the device is called.
     pub fn name(&self) -> Result<String> {
-        self.context.name().map_err(driver_fault("tell the device's name"))
+        self.context
+            .name()
+            .map_err(driver_fault("tell the device's name"))
     }
 
     /// The device's context, for kernels and libraries.
@@ -140,21 +149,29 @@ impl CudaDevice {
 
     /// The architecture that kernels are compiled for.
     fn architecture(&self) -> Result<GpuArchitecture> {
-        let (major, minor) = self.context.compute_capability().map_err(driver_fault("tell what the device can do"))?;
+        let (major, minor) = self
+            .context
+            .compute_capability()
+            .map_err(driver_fault("tell what the device can do"))?;
         Ok(GpuArchitecture { major, minor })
     }
 
     /// Kernels, compiled for the device; needs the library NVRTC.
     fn compile_module(&self, source: &'static str, defines: &[&str]) -> Result<Arc<CudaModule>> {
         let code = compile::cubin(source, defines, self.architecture()?)?;
-        self.context.load_module(Ptx::from_binary(code)).map_err(|error| {
-            driver_fault("load the kernels")(error).hint("install a newer driver, or leave `device` out of the spec")
-        })
+        self.context
+            .load_module(Ptx::from_binary(code))
+            .map_err(|error| {
+                driver_fault("load the kernels")(error)
+                    .hint("install a newer driver, or leave `device` out of the spec")
+            })
     }
 
     /// A kernel from its source in CUDA C; needs the library NVRTC.
     pub fn kernel(&self, source: &'static str, name: &str) -> Result<CudaFunction> {
-        self.compile_module(source, &[])?.load_function(name).map_err(driver_fault("find a kernel"))
+        self.compile_module(source, &[])?
+            .load_function(name)
+            .map_err(driver_fault("find a kernel"))
     }
 
     /// Adds the checksum of some bytes to `sum`, on the stream for computation.
@@ -165,12 +182,18 @@ impl CudaDevice {
         sum: &mut CudaViewMut<'_, u64>,
     ) -> Result<()> {
         let words = (bytes.len() / 4) as u64;
-        let shape = LaunchConfig { grid_dim: (256, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 };
+        let shape = LaunchConfig {
+            grid_dim: (256, 1, 1),
+            block_dim: (256, 1, 1),
+            shared_mem_bytes: 0,
+        };
         let mut launch = self.compute.launch_builder(kernel);
         launch.arg(bytes).arg(&words).arg(sum);
         #[allow(unsafe_code, reason = "arguments of kernels have no types")]
         // SAFETY: the arguments are those of CHECKSUM_KERNEL, and the words lie within the bytes.
-        unsafe { launch.launch(shape) }.map(drop).map_err(driver_fault("start a kernel"))
+        unsafe { launch.launch(shape) }
+            .map(drop)
+            .map_err(driver_fault("start a kernel"))
     }
 }
 
@@ -186,7 +209,9 @@ pub fn with_saved_context<T>(work: impl FnOnce() -> T) -> T {
         }
     }
     let previous = result::ctx::get_current();
-    let _previous = previous.ok().map(|context| ContextGuard(context.unwrap_or(std::ptr::null_mut())));
+    let _previous = previous
+        .ok()
+        .map(|context| ContextGuard(context.unwrap_or(std::ptr::null_mut())));
     work()
 }
 
@@ -195,43 +220,65 @@ impl ComputeDevice for CudaDevice {
     type Event = CudaEvent;
 
     fn memory(&self, bytes: usize) -> Result<CudaSlice<u8>> {
-        let memory = self.copies.alloc_zeros(bytes).map_err(driver_fault("allocate a slot"))?;
-        self.copies.synchronize().map_err(driver_fault("allocate a slot"))?;
+        let memory = self
+            .copies
+            .alloc_zeros(bytes)
+            .map_err(driver_fault("allocate a slot"))?;
+        self.copies
+            .synchronize()
+            .map_err(driver_fault("allocate a slot"))?;
         Ok(memory)
     }
 
     fn event(&self) -> Result<CudaEvent> {
-        self.context.new_event(None).map_err(driver_fault("make an event"))
+        self.context
+            .new_event(None)
+            .map_err(driver_fault("make an event"))
     }
 
     fn copies_wait(&self, event: &CudaEvent) -> Result<()> {
-        self.copies.wait(event).map_err(driver_fault("wait for an event"))
+        self.copies
+            .wait(event)
+            .map_err(driver_fault("wait for an event"))
     }
 
     fn copy(&self, from: &dyn SlotMemory, to: &mut CudaSlice<u8>) -> Result<()> {
         let copied = match pinned::as_pinned(from) {
             Some(pinned) => pinned.copy_to(&self.copies, to),
             // No event tells when a copy from memory of another allocator is done.
-            None => self.copies.memcpy_htod(from.bytes(), to).and_then(|()| self.copies.synchronize()),
+            None => self
+                .copies
+                .memcpy_htod(from.bytes(), to)
+                .and_then(|()| self.copies.synchronize()),
         };
         copied.map_err(driver_fault("copy a batch"))
     }
 
     fn record_copied(&self, event: &mut CudaEvent) -> Result<()> {
-        event.record(&self.copies).map_err(driver_fault("record an event"))
+        event
+            .record(&self.copies)
+            .map_err(driver_fault("record an event"))
     }
 
     fn compute_waits(&self, event: &CudaEvent) -> Result<()> {
-        self.compute.wait(event).map_err(driver_fault("wait for an event"))
+        self.compute
+            .wait(event)
+            .map_err(driver_fault("wait for an event"))
     }
 
     fn record_computed(&self, event: &mut CudaEvent) -> Result<()> {
-        event.record(&self.compute).map_err(driver_fault("record an event"))
+        event
+            .record(&self.compute)
+            .map_err(driver_fault("record an event"))
     }
 
     fn finish(&self) -> Result<()> {
-        self.copies.synchronize().map_err(driver_fault("finish its copies"))?;
-        self.compute.synchronize().map_err(driver_fault("finish its work"))
+        self.copies
+            .synchronize()
+            .map_err(driver_fault("finish its copies"))?;
+        self.compute
+            .synchronize()
+            .map_err(driver_fault("finish its work"))
     }
 }
 
@@ -252,7 +299,9 @@ extern "C" __global__ void checksum(
 
 /// The same on the host.
 pub fn checksum(bytes: &[u8]) -> u64 {
-    let words = bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+    let words = bytes
+        .chunks_exact(4)
+        .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
     words.zip(0_u64..).fold(0, |sum, (word, at)| {
         let mixed = ((at << 32) ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         sum.wrapping_add((mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9))

@@ -9,8 +9,9 @@ mod ring;
 
 #[cfg(feature = "cuda")]
 pub use cuda::{
-    CHECKSUM_KERNEL, ConsumerStream, CopyBenchmark, CopyRates, CudaDevice, DeliveryCheck, DeliveryReport, DeviceBatch,
-    DeviceFeed, DeviceStats, LentPinnedMemory, PinnedMemory, add_python_prefix, checksum, with_saved_context,
+    CHECKSUM_KERNEL, ConsumerStream, CopyBenchmark, CopyRates, CudaDevice, DeliveryCheck,
+    DeliveryReport, DeviceBatch, DeviceFeed, DeviceStats, LentPinnedMemory, PinnedMemory,
+    add_python_prefix, checksum, with_saved_context,
 };
 pub use device::ComputeDevice;
 pub use host::HostDevice;
@@ -53,5 +54,8 @@ pub fn cuda_report() -> CudaReport {
     #[cfg(feature = "cuda")]
     return cuda::report();
     #[cfg(not(feature = "cuda"))]
-    CudaReport { libraries: Vec::new(), devices: describe_cuda() }
+    CudaReport {
+        libraries: Vec::new(),
+        devices: describe_cuda(),
+    }
 }

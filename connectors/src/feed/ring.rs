@@ -67,9 +67,18 @@ impl<'d, D: ComputeDevice> DeviceRing<'d, D> {
     /// A ring for batches of this layout.
     pub fn new(device: &'d D, layout: &BatchLayout) -> Result<DeviceRing<'d, D>> {
         let slot = |_| {
-            Ok(RingSlot { memory: device.memory(layout.bytes)?, copied: device.event()?, computed: device.event()? })
+            Ok(RingSlot {
+                memory: device.memory(layout.bytes)?,
+                copied: device.event()?,
+                computed: device.event()?,
+            })
         };
-        Ok(DeviceRing { device, layout: layout.clone(), slots: (0..SLOTS).map(slot).collect::<Result<_>>()?, next: 0 })
+        Ok(DeviceRing {
+            device,
+            layout: layout.clone(),
+            slots: (0..SLOTS).map(slot).collect::<Result<_>>()?,
+            next: 0,
+        })
     }
 
     /// Sends a batch through the next slot, and lets the stage compute with it. Comes back before either is
@@ -78,17 +87,34 @@ impl<'d, D: ComputeDevice> DeviceRing<'d, D> {
         let (device, layout) = (self.device, &self.layout);
         let next = self.next;
         self.next = (next + 1) % self.slots.len();
-        let Some(slot) = self.slots.get_mut(next) else { return Err(Fault::internal("a ring without slots")) };
-        let from = batch.slot().ok_or_else(|| Fault::internal("a batch without memory"))?;
+        let Some(slot) = self.slots.get_mut(next) else {
+            return Err(Fault::internal("a ring without slots"));
+        };
+        let from = batch
+            .slot()
+            .ok_or_else(|| Fault::internal("a batch without memory"))?;
         // The copy must not overwrite memory that kernels still read ...
         device.copies_wait(&slot.computed)?;
         device.copy(from, &mut slot.memory)?;
         device.record_copied(&mut slot.copied)?;
         // ... and kernels must not read memory before the copy is done.
         device.compute_waits(&slot.copied)?;
-        let (epoch, step, rows, shape_rows) = (batch.epoch(), batch.step(), batch.rows(), batch.shape_rows());
+        let (epoch, step, rows, shape_rows) = (
+            batch.epoch(),
+            batch.step(),
+            batch.rows(),
+            batch.shape_rows(),
+        );
         drop(batch);
-        stage.step(DeliveredBatch { device, memory: &slot.memory, layout, epoch, step, rows, shape_rows })?;
+        stage.step(DeliveredBatch {
+            device,
+            memory: &slot.memory,
+            layout,
+            epoch,
+            step,
+            rows,
+            shape_rows,
+        })?;
         device.record_computed(&mut slot.computed)
     }
 }
@@ -101,7 +127,11 @@ impl<D: ComputeDevice> Drop for DeviceRing<'_, D> {
 }
 
 /// Lets a stage compute with all batches of a feed, and waits for the last. Tells how the feed kept up.
-pub fn run_stage<D: ComputeDevice>(feed: &mut Feed, device: &D, stage: &mut impl DeviceStage<D>) -> Result<FeedStats> {
+pub fn run_stage<D: ComputeDevice>(
+    feed: &mut Feed,
+    device: &D,
+    stage: &mut impl DeviceStage<D>,
+) -> Result<FeedStats> {
     let mut ring = DeviceRing::new(device, feed.layout())?;
     for batch in feed.by_ref() {
         ring.deliver(batch?, stage)?;

@@ -44,7 +44,11 @@ pub(crate) fn is_remote(path: &str) -> bool {
 
 /// The object of an etag. Reads of it fail where another one is there.
 pub(crate) fn open_version(io: &StorageClient, path: &str, etag: &str) -> Result<FileHandle> {
-    Ok(FileHandle::Remote(io.clone(), io.resolve(path)?, Some(etag.to_owned())))
+    Ok(FileHandle::Remote(
+        io.clone(),
+        io.resolve(path)?,
+        Some(etag.to_owned()),
+    ))
 }
 
 /// Opens an object that had so many bytes by reading its end, which tells its stamp. `None` where it is not that long
@@ -57,10 +61,16 @@ pub(crate) fn open_tail(
 ) -> Result<Option<(FileHandle, FileStamp, Bytes)>> {
     let place = io.resolve(path)?;
     let found = io.get_unversioned(&place, size.saturating_sub(bytes)..size)?;
-    Ok(found.filter(|(meta, _)| meta.size == size).map(|(meta, tail)| {
-        let stamp = FileStamp::remote(&meta);
-        (FileHandle::Remote(io.clone(), place, meta.e_tag), stamp, tail)
-    }))
+    Ok(found
+        .filter(|(meta, _)| meta.size == size)
+        .map(|(meta, tail)| {
+            let stamp = FileStamp::remote(&meta);
+            (
+                FileHandle::Remote(io.clone(), place, meta.e_tag),
+                stamp,
+                tail,
+            )
+        }))
 }
 
 /// Opens a file as listed; its stamp is the one at this moment.
@@ -107,7 +117,9 @@ impl FileHandle {
     pub(crate) fn etag(&self) -> Option<&str> {
         match self {
             FileHandle::Local(_) => None,
-            FileHandle::Remote(_, _, etag) => etag.as_deref().filter(|etag| !etag.starts_with("W/")),
+            FileHandle::Remote(_, _, etag) => {
+                etag.as_deref().filter(|etag| !etag.starts_with("W/"))
+            }
         }
     }
 
@@ -118,11 +130,14 @@ impl FileHandle {
         }
         match self {
             FileHandle::Local(file) => {
-                read_exact(file, range.start, (range.end - range.start) as usize).map_err(|error| io_fault(path, error))
+                read_exact(file, range.start, (range.end - range.start) as usize)
+                    .map_err(|error| io_fault(path, error))
             }
-            FileHandle::Remote(io, place, etag) => {
-                Ok(io.fetch(place, etag.as_deref(), vec![range]).finish()?.pop().unwrap_or_default())
-            }
+            FileHandle::Remote(io, place, etag) => Ok(io
+                .fetch(place, etag.as_deref(), vec![range])
+                .finish()?
+                .pop()
+                .unwrap_or_default()),
         }
     }
 
@@ -130,9 +145,10 @@ impl FileHandle {
     /// was written over in the meantime may be half old and half new.
     pub(crate) fn check_unchanged(&self, path: &str, stamp: &FileStamp) -> Result<()> {
         let now = match self {
-            FileHandle::Local(file) => {
-                file.metadata().map(|meta| FileStamp::local(&meta)).map_err(|error| io_fault(path, error))?
-            }
+            FileHandle::Local(file) => file
+                .metadata()
+                .map(|meta| FileStamp::local(&meta))
+                .map_err(|error| io_fault(path, error))?,
             // Every read has asked for it.
             FileHandle::Remote(_, _, Some(_)) => return Ok(()),
             FileHandle::Remote(io, place, None) => match io.head(place)? {
@@ -140,7 +156,11 @@ impl FileHandle {
                 None => return Err(changed_fault(path)),
             },
         };
-        if now.same_version(stamp) { Ok(()) } else { Err(changed_fault(path)) }
+        if now.same_version(stamp) {
+            Ok(())
+        } else {
+            Err(changed_fault(path))
+        }
     }
 
     /// A fault met while reading, or the better explanation that the file has changed.
@@ -154,7 +174,10 @@ impl FileHandle {
     /// A reader from the first byte to the last.
     pub(crate) fn reader(&self, size: u64) -> Box<dyn Read + Send> {
         match self {
-            FileHandle::Local(file) => Box::new(PositionedReader { file: file.clone(), at: 0 }),
+            FileHandle::Local(file) => Box::new(PositionedReader {
+                file: file.clone(),
+                at: 0,
+            }),
             FileHandle::Remote(..) => self.range_reader(0..size),
         }
     }
@@ -163,12 +186,18 @@ impl FileHandle {
     pub(crate) fn range_reader(&self, range: Range<u64>) -> Box<dyn Read + Send> {
         match self {
             FileHandle::Local(file) => {
-                let reader = PositionedReader { file: file.clone(), at: range.start };
+                let reader = PositionedReader {
+                    file: file.clone(),
+                    at: range.start,
+                };
                 Box::new(reader.take(range.end.saturating_sub(range.start)))
             }
-            FileHandle::Remote(io, place, etag) => {
-                Box::new(RemotePrefetchReader::new(io.clone(), place.clone(), etag.clone(), range))
-            }
+            FileHandle::Remote(io, place, etag) => Box::new(RemotePrefetchReader::new(
+                io.clone(),
+                place.clone(),
+                etag.clone(),
+                range,
+            )),
         }
     }
 }
@@ -212,10 +241,25 @@ struct RemotePrefetchReader {
 }
 
 impl RemotePrefetchReader {
-    fn new(io: StorageClient, place: StorageLocation, etag: Option<String>, range: Range<u64>) -> Self {
+    fn new(
+        io: StorageClient,
+        place: StorageLocation,
+        etag: Option<String>,
+        range: Range<u64>,
+    ) -> Self {
         let (length, block, next) = (READ_BYTES_FIRST, Bytes::new(), VecDeque::new());
         let Range { start: asked, end } = range;
-        let mut reader = RemotePrefetchReader { io, place, etag, end, asked, length, block, next, ahead: 1 };
+        let mut reader = RemotePrefetchReader {
+            io,
+            place,
+            etag,
+            end,
+            asked,
+            length,
+            block,
+            next,
+            ahead: 1,
+        };
         reader.read_ahead();
         reader
     }
@@ -225,7 +269,10 @@ impl RemotePrefetchReader {
             let range = self.asked..(self.asked + self.length).min(self.end);
             self.asked = range.end;
             self.length = (self.length * 2).min(READ_BYTES_MAX);
-            self.next.push_back(self.io.fetch(&self.place, self.etag.as_deref(), vec![range]));
+            self.next.push_back(
+                self.io
+                    .fetch(&self.place, self.etag.as_deref(), vec![range]),
+            );
         }
     }
 }
@@ -233,8 +280,14 @@ impl RemotePrefetchReader {
 impl Read for RemotePrefetchReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.block.is_empty() {
-            let Some(next) = self.next.pop_front() else { return Ok(0) };
-            self.block = next.finish().map_err(io::Error::other)?.pop().unwrap_or_default();
+            let Some(next) = self.next.pop_front() else {
+                return Ok(0);
+            };
+            self.block = next
+                .finish()
+                .map_err(io::Error::other)?
+                .pop()
+                .unwrap_or_default();
             self.ahead = (self.ahead + 1).min(BLOCKS_AHEAD_MAX);
             self.read_ahead();
         }

@@ -1,7 +1,8 @@
 //! Cutting files into spans.
 
 use forebay_model::{
-    ColumnExtent, Fault, FileRange, Result, SPAN_BYTES_TARGET, SPAN_FILES_MAX, SPANS_MAX, Span, codes,
+    ColumnExtent, Fault, FileRange, Result, SPAN_BYTES_TARGET, SPAN_FILES_MAX, SPANS_MAX, Span,
+    codes,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -23,41 +24,53 @@ pub(crate) struct RowGroupSummary {
 /// Cuts files, in order, into spans: large ones at their row groups, small ones together. A range of bytes is a span.
 /// `groups` of a format without row groups is empty. Extents that a file has before are those of
 /// its folders, and hold for all of its row groups.
-pub(crate) fn cut_spans(files: impl IntoIterator<Item = (FileRange, Vec<RowGroupSummary>)>) -> Result<Vec<Span>> {
+pub(crate) fn cut_spans(
+    files: impl IntoIterator<Item = (FileRange, Vec<RowGroupSummary>)>,
+) -> Result<Vec<Span>> {
     let mut spans = Vec::new();
     let mut open: Vec<FileRange> = Vec::new();
     let mut open_bytes = 0;
     for (mut whole, groups) in files {
         if whole.byte_range.is_some() {
             if !open.is_empty() {
-                spans.push(Span { pieces: std::mem::take(&mut open) });
+                spans.push(Span {
+                    pieces: std::mem::take(&mut open),
+                });
                 open_bytes = 0;
             }
-            spans.push(Span { pieces: vec![whole] });
+            spans.push(Span {
+                pieces: vec![whole],
+            });
             continue;
         }
         if whole.bytes > SPAN_BYTES_TARGET && groups.len() > 1 {
             if !open.is_empty() {
-                spans.push(Span { pieces: std::mem::take(&mut open) });
+                spans.push(Span {
+                    pieces: std::mem::take(&mut open),
+                });
                 open_bytes = 0;
             }
-            spans.extend(
-                row_group_runs(&groups)
-                    .into_iter()
-                    .map(|(from, to)| Span { pieces: vec![row_group_piece(&whole, &groups, from, to)] }),
-            );
+            spans.extend(row_group_runs(&groups).into_iter().map(|(from, to)| Span {
+                pieces: vec![row_group_piece(&whole, &groups, from, to)],
+            }));
             continue;
         }
         whole.extents = extents(&whole, &groups);
-        if !open.is_empty() && (open_bytes + whole.bytes > SPAN_BYTES_TARGET || open.len() >= SPAN_FILES_MAX) {
-            spans.push(Span { pieces: std::mem::take(&mut open) });
+        if !open.is_empty()
+            && (open_bytes + whole.bytes > SPAN_BYTES_TARGET || open.len() >= SPAN_FILES_MAX)
+        {
+            spans.push(Span {
+                pieces: std::mem::take(&mut open),
+            });
             open_bytes = 0;
         }
         let boundary = xxh3_64(whole.relative.as_bytes()).is_multiple_of(BOUNDARY_EVERY);
         open_bytes += whole.bytes;
         open.push(whole);
         if boundary {
-            spans.push(Span { pieces: std::mem::take(&mut open) });
+            spans.push(Span {
+                pieces: std::mem::take(&mut open),
+            });
             open_bytes = 0;
         }
     }
@@ -67,7 +80,10 @@ pub(crate) fn cut_spans(files: impl IntoIterator<Item = (FileRange, Vec<RowGroup
     if spans.len() > SPANS_MAX {
         return Err(Fault::new(
             codes::LIMIT,
-            format!("the source has {} spans; the limit is {SPANS_MAX}", spans.len()),
+            format!(
+                "the source has {} spans; the limit is {SPANS_MAX}",
+                spans.len()
+            ),
         )
         .hint("read a part of it, or rewrite it with larger files"));
     }
@@ -89,7 +105,12 @@ fn row_group_runs(groups: &[RowGroupSummary]) -> Vec<(usize, usize)> {
     runs
 }
 
-fn row_group_piece(whole: &FileRange, groups: &[RowGroupSummary], from: usize, to: usize) -> FileRange {
+fn row_group_piece(
+    whole: &FileRange,
+    groups: &[RowGroupSummary],
+    from: usize,
+    to: usize,
+) -> FileRange {
     FileRange {
         row_groups: Some((from, to)),
         first_row: groups[..from].iter().map(|group| group.rows).sum(),
@@ -103,9 +124,12 @@ fn row_group_piece(whole: &FileRange, groups: &[RowGroupSummary], from: usize, t
 /// The extents of some row groups of a file.
 fn extents(whole: &FileRange, groups: &[RowGroupSummary]) -> Vec<Option<ColumnExtent>> {
     let filled = || groups.iter().filter(|group| group.rows > 0);
-    let united = |watched: usize| ColumnExtent::union(filled().map(|group| group.extents[watched].as_ref()));
+    let united =
+        |watched: usize| ColumnExtent::union(filled().map(|group| group.extents[watched].as_ref()));
     let folders = whole.extents.iter().enumerate();
-    folders.map(|(watched, of_folder)| of_folder.clone().or_else(|| united(watched))).collect()
+    folders
+        .map(|(watched, of_folder)| of_folder.clone().or_else(|| united(watched)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -131,21 +155,49 @@ mod tests {
 
     #[test]
     fn large_files_are_cut_and_small_ones_kept_together() {
-        let groups = vec![RowGroupSummary { rows: 10, bytes: SPAN_BYTES_TARGET / 2 + 1, extents: Vec::new() }; 3];
+        let groups = vec![
+            RowGroupSummary {
+                rows: 10,
+                bytes: SPAN_BYTES_TARGET / 2 + 1,
+                extents: Vec::new()
+            };
+            3
+        ];
         let large = file("large", groups.iter().map(|group| group.bytes).sum());
         let small = (0..3).map(|i| (file(&format!("small-{i}"), 10), vec![]));
         let spans = cut_spans(std::iter::once((large, groups)).chain(small)).unwrap();
-        let shape: Vec<_> = spans.iter().map(|span| (span.pieces.len(), span.pieces[0].row_groups)).collect();
-        assert_eq!(shape[..3], [(1, Some((0, 1))), (1, Some((1, 2))), (1, Some((2, 3)))]);
+        let shape: Vec<_> = spans
+            .iter()
+            .map(|span| (span.pieces.len(), span.pieces[0].row_groups))
+            .collect();
+        assert_eq!(
+            shape[..3],
+            [(1, Some((0, 1))), (1, Some((1, 2))), (1, Some((2, 3)))]
+        );
         assert_eq!(spans[2].pieces[0].first_row, 20);
-        assert_eq!(spans[3..].iter().map(|span| span.pieces.len()).sum::<usize>(), 3);
+        assert_eq!(
+            spans[3..]
+                .iter()
+                .map(|span| span.pieces.len())
+                .sum::<usize>(),
+            3
+        );
     }
 
     #[test]
     fn extents_are_those_of_the_row_groups_or_of_the_folder() {
-        let extent =
-            |min, max| Some(ColumnExtent { min: BoundValue::Int(min), max: BoundValue::Int(max), nulls: false });
-        let group = |rows, bytes, found| RowGroupSummary { rows, bytes, extents: vec![found, None, extent(0, 0)] };
+        let extent = |min, max| {
+            Some(ColumnExtent {
+                min: BoundValue::Int(min),
+                max: BoundValue::Int(max),
+                nulls: false,
+            })
+        };
+        let group = |rows, bytes, found| RowGroupSummary {
+            rows,
+            bytes,
+            extents: vec![found, None, extent(0, 0)],
+        };
         let check = |bytes: u64, expected: &[Option<ColumnExtent>]| {
             let groups = vec![
                 group(1, bytes, extent(3, 5)),
@@ -158,7 +210,11 @@ mod tests {
             let spans = cut_spans([(whole, groups)]).unwrap();
             let found: Vec<_> = spans.iter().map(|span| span.extent(0)).collect();
             assert_eq!(found, expected);
-            assert!(spans.iter().all(|span| span.extent(1).is_none() && span.extent(2) == extent(7, 7)));
+            assert!(
+                spans
+                    .iter()
+                    .all(|span| span.extent(1).is_none() && span.extent(2) == extent(7, 7))
+            );
         };
         check(SPAN_BYTES_TARGET / 2, &[extent(3, 5), None]);
         check(SPAN_BYTES_TARGET / 3, &[extent(1, 5), None]);
@@ -167,11 +223,20 @@ mod tests {
 
     #[test]
     fn a_new_file_changes_few_spans() {
-        let names: Vec<String> = (0..5000).map(|i| format!("store={:03}/day={:03}.parquet", i / 50, i % 50)).collect();
+        let names: Vec<String> = (0..5000)
+            .map(|i| format!("store={:03}/day={:03}.parquet", i / 50, i % 50))
+            .collect();
         let cut_all = |skip: usize| {
-            let files =
-                names.iter().enumerate().filter(|(i, _)| *i != skip).map(|(_, name)| (file(name, 1000), vec![]));
-            cut_spans(files).unwrap().iter().map(Span::fingerprint).collect::<Vec<_>>()
+            let files = names
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| *i != skip)
+                .map(|(_, name)| (file(name, 1000), vec![]));
+            cut_spans(files)
+                .unwrap()
+                .iter()
+                .map(Span::fingerprint)
+                .collect::<Vec<_>>()
         };
         let (before, after) = (cut_all(2222), cut_all(usize::MAX));
         let new = after.iter().filter(|id| !before.contains(id)).count();

@@ -12,8 +12,13 @@ const LINES_MAX: usize = 1000;
 
 /// A schema in logical types and without metadata: what files are compared by.
 pub(crate) fn logical_fields(fields: &Fields) -> Fields {
-    let plain =
-        |field: &FieldRef| Arc::new(Field::new(field.name(), logical_type(field.data_type()), field.is_nullable()));
+    let plain = |field: &FieldRef| {
+        Arc::new(Field::new(
+            field.name(),
+            logical_type(field.data_type()),
+            field.is_nullable(),
+        ))
+    };
     fields.iter().map(plain).collect()
 }
 
@@ -24,7 +29,9 @@ pub(crate) struct SchemaInterner(Mutex<Vec<Fields>>);
 impl SchemaInterner {
     /// The copy that is kept of this schema.
     pub(crate) fn one(&self, fields: Fields) -> Fields {
-        let Ok(mut known) = self.0.lock() else { return fields };
+        let Ok(mut known) = self.0.lock() else {
+            return fields;
+        };
         if let Some(same) = known.iter().find(|same| **same == fields) {
             return same.clone();
         }
@@ -55,17 +62,26 @@ impl FileSchemas {
     pub(crate) fn refuse_duplicate_columns(&self, is_read: impl Fn(&str) -> bool) -> Result<()> {
         let twin = |fields: &Fields| {
             let twins = fields.iter().enumerate().filter(|(at, field)| {
-                is_read(field.name()) && fields[..*at].iter().any(|before| before.name() == field.name())
+                is_read(field.name())
+                    && fields[..*at]
+                        .iter()
+                        .any(|before| before.name() == field.name())
             });
             twins.map(|(_, field)| field.name().clone()).next()
         };
         for (at, fields) in self.distinct.iter().enumerate() {
             let Some(name) = twin(fields) else { continue };
-            let file = self.files.iter().find(|(_, schema)| *schema == at).map_or("", |(path, _)| path.as_str());
-            return Err(Fault::new(codes::DUPLICATE, format!("two columns are called `{name}`"))
-                .file(file)
-                .column(name)
-                .hint("rename one of them where the file is written"));
+            let file = self
+                .files
+                .iter()
+                .find(|(_, schema)| *schema == at)
+                .map_or("", |(path, _)| path.as_str());
+            return Err(
+                Fault::new(codes::DUPLICATE, format!("two columns are called `{name}`"))
+                    .file(file)
+                    .column(name)
+                    .hint("rename one of them where the file is written"),
+            );
         }
         Ok(())
     }
@@ -73,7 +89,9 @@ impl FileSchemas {
     /// The schema that all files are read as. One fault names every file that differs beyond
     /// the policy.
     pub(crate) fn merge(&self, policy: &SchemaPolicy) -> Result<Fields> {
-        let Some(first) = self.distinct.first() else { return Ok(Fields::empty()) };
+        let Some(first) = self.distinct.first() else {
+            return Ok(Fields::empty());
+        };
         let found = self.differences(0, policy);
         if found.iter().any(|lines| !lines.is_empty()) {
             return Err(self.drift_fault(policy));
@@ -106,7 +124,10 @@ impl FileSchemas {
     fn differences(&self, reference: usize, policy: &SchemaPolicy) -> Vec<Vec<String>> {
         let expected = &self.distinct[reference];
         // Types are compared with the widest so far, so that widening works in any order.
-        let mut widest: Vec<DataType> = expected.iter().map(|field| field.data_type().clone()).collect();
+        let mut widest: Vec<DataType> = expected
+            .iter()
+            .map(|field| field.data_type().clone())
+            .collect();
         let compare = |fields: &Fields| {
             let mut lines = Vec::new();
             for (i, field) in expected.iter().enumerate() {
@@ -131,13 +152,26 @@ impl FileSchemas {
                             )),
                         }
                         if !policy.nullable && other.is_nullable() != field.is_nullable() {
-                            let may = |field: &Field| if field.is_nullable() { "may be null" } else { "is never null" };
-                            lines.push(format!("column `{name}` {}, expected that it {}", may(other), may(field)));
+                            let may = |field: &Field| {
+                                if field.is_nullable() {
+                                    "may be null"
+                                } else {
+                                    "is never null"
+                                }
+                            };
+                            lines.push(format!(
+                                "column `{name}` {}, expected that it {}",
+                                may(other),
+                                may(field)
+                            ));
                         }
                     }
                 }
             }
-            for field in fields.iter().filter(|_| policy.added == AddedColumnPolicy::Fault) {
+            for field in fields
+                .iter()
+                .filter(|_| policy.added == AddedColumnPolicy::Fault)
+            {
                 if expected.find(field.name()).is_none() {
                     lines.push(format!(
                         "column `{}` ({}) is not expected",
@@ -153,22 +187,47 @@ impl FileSchemas {
 
     fn drift_fault(&self, policy: &SchemaPolicy) -> Fault {
         // Told against the most common schema, one odd file is one line wherever it stands.
-        let count = |at: usize| self.files.iter().filter(|(_, schema)| *schema == at).count();
-        let common = (0..self.distinct.len()).max_by_key(|at| (count(*at), usize::MAX - at)).unwrap_or(0);
+        let count = |at: usize| {
+            self.files
+                .iter()
+                .filter(|(_, schema)| *schema == at)
+                .count()
+        };
+        let common = (0..self.distinct.len())
+            .max_by_key(|at| (count(*at), usize::MAX - at))
+            .unwrap_or(0);
         let reference = [common, 0]
             .into_iter()
-            .find(|at| self.differences(*at, policy).iter().any(|lines| !lines.is_empty()))
+            .find(|at| {
+                self.differences(*at, policy)
+                    .iter()
+                    .any(|lines| !lines.is_empty())
+            })
             .unwrap_or(0);
         let found = self.differences(reference, policy);
-        let odd: Vec<_> = self.files.iter().filter(|(_, at)| !found[*at].is_empty()).collect();
-        let model = self.files.iter().find(|(_, at)| *at == reference).map_or("", |(path, _)| path.as_str());
-        let message = format!("{} of {} files differ from the schema of {model}", odd.len(), self.files.len());
+        let odd: Vec<_> = self
+            .files
+            .iter()
+            .filter(|(_, at)| !found[*at].is_empty())
+            .collect();
+        let model = self
+            .files
+            .iter()
+            .find(|(_, at)| *at == reference)
+            .map_or("", |(path, _)| path.as_str());
+        let message = format!(
+            "{} of {} files differ from the schema of {model}",
+            odd.len(),
+            self.files.len()
+        );
         let mut fault = Fault::new(codes::SCHEMA_DRIFT, message);
         if let Some((path, _)) = odd.first() {
             fault = fault.file(path);
         }
-        let lines: Vec<String> =
-            odd.iter().flat_map(|(path, at)| found[*at].iter().map(move |line| format!("{path}: {line}"))).collect();
+        let lines: Vec<String> = odd
+            .iter()
+            .flat_map(|(path, at)| found[*at].iter().map(move |line| format!("{path}: {line}")))
+            .collect();
         for line in lines.iter().take(LINES_MAX) {
             fault = fault.note(line);
         }
@@ -228,7 +287,9 @@ fn wider_type(a: &DataType, b: &DataType) -> Option<DataType> {
             integer(true, signed.max(unsigned * 2))
         }
         ((_, Some(ma)), (_, Some(mb))) => float(ma.max(mb)),
-        ((Some((_, bits)), _), (_, Some(m))) | ((_, Some(m)), (Some((_, bits)), _)) => float(bits.max(m)),
+        ((Some((_, bits)), _), (_, Some(m))) | ((_, Some(m)), (Some((_, bits)), _)) => {
+            float(bits.max(m))
+        }
         _ if *a == Null => Some(b.clone()),
         _ if *b == Null => Some(a.clone()),
         _ => None,
@@ -265,11 +326,22 @@ mod tests {
         schemas.add("c", fields(Int64));
         schemas.add("d", fields(Int32));
         let fault = schemas.merge(&SchemaPolicy::default()).unwrap_err();
-        assert_eq!(fault.notes(), ["a: column `x` is text, expected Int64", "d: column `x` is Int32, expected Int64"]);
+        assert_eq!(
+            fault.notes(),
+            [
+                "a: column `x` is text, expected Int64",
+                "d: column `x` is Int32, expected Int64"
+            ]
+        );
         let mut schemas = FileSchemas::default();
         schemas.add("c", fields(Int64));
         schemas.add("d", fields(Int32));
-        let wide = schemas.merge(&SchemaPolicy { widening: true, ..SchemaPolicy::default() }).unwrap();
+        let wide = schemas
+            .merge(&SchemaPolicy {
+                widening: true,
+                ..SchemaPolicy::default()
+            })
+            .unwrap();
         assert_eq!(wide[0].data_type(), &Int64);
     }
 }

@@ -17,17 +17,29 @@ pub(crate) fn share_points(a: &DataType, b: &DataType) -> bool {
 
 /// Values of a logical type as points, `None` for nulls and for types without an order that all
 /// share: metadata leaves NaN out of floats.
-pub(crate) fn ordered_points(values: &ArrayRef, logical: &DataType) -> Option<Vec<Option<BoundValue>>> {
+pub(crate) fn ordered_points(
+    values: &ArrayRef,
+    logical: &DataType,
+) -> Option<Vec<Option<BoundValue>>> {
     use DataType::*;
     Some(match logical {
-        Boolean | Date32 | Date64 | Timestamp(..) | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 => {
+        Boolean | Date32 | Date64 | Timestamp(..) | Int8 | Int16 | Int32 | Int64 | UInt8
+        | UInt16 | UInt32 | UInt64 => {
             let ticks = cast(values, &Int64).ok()?;
-            ticks.as_primitive::<Int64Type>().iter().map(|tick| tick.map(BoundValue::Int)).collect()
+            ticks
+                .as_primitive::<Int64Type>()
+                .iter()
+                .map(|tick| tick.map(BoundValue::Int))
+                .collect()
         }
         Utf8 => {
             let texts = cast(values, &Utf8).ok()?;
             let short = |text: &&str| text.len() <= TEXT_BYTES_MAX;
-            texts.as_string::<i32>().iter().map(|text| Some(BoundValue::Text(text.filter(short)?.to_owned()))).collect()
+            texts
+                .as_string::<i32>()
+                .iter()
+                .map(|text| Some(BoundValue::Text(text.filter(short)?.to_owned())))
+                .collect()
         }
         _ => return None,
     })
@@ -44,7 +56,11 @@ pub(crate) fn folder_extents(
         let (_, value) = piece.partition.iter().find(|(column, _)| column == name)?;
         let one = hive::partition_scalar(value, field.data_type()).ok()?;
         let point = ordered_points(&one, field.data_type())?.pop()??;
-        Some(ColumnExtent { min: point.clone(), max: point, nulls: false })
+        Some(ColumnExtent {
+            min: point.clone(),
+            max: point,
+            nulls: false,
+        })
     };
     watch.iter().map(extent).collect()
 }

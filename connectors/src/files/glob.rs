@@ -27,16 +27,25 @@ pub(crate) fn split_pattern(path: &str) -> (String, Option<Glob>) {
     let Some(wild) = first_wildcard(&path[scheme..]) else {
         return (plain_path(path).unwrap_or_else(|| path.to_owned()), None);
     };
-    let cut = path[..scheme + wild].rfind('/').filter(|cut| *cut >= scheme);
+    let cut = path[..scheme + wild]
+        .rfind('/')
+        .filter(|cut| *cut >= scheme);
     let (fixed, rest) = match cut {
         Some(0) => ("/", &path[1..]),
         Some(cut) => (&path[..cut], &path[cut + 1..]),
         None => (".", path),
     };
-    let mut parts: Vec<String> = rest.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+    let mut parts: Vec<String> = rest
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .map(str::to_owned)
+        .collect();
     // Two in a row say no more than one.
     parts.dedup_by(|later, earlier| later == "**" && earlier == "**");
-    (plain_path(fixed).unwrap_or_else(|| fixed.to_owned()), Some(Glob { parts }))
+    (
+        plain_path(fixed).unwrap_or_else(|| fixed.to_owned()),
+        Some(Glob { parts }),
+    )
 }
 
 /// The character that an escape such as `[*]` at the beginning of a pattern stands for.
@@ -50,8 +59,11 @@ fn escaped_char(pattern: &[char]) -> Option<char> {
 /// Where the first wildcard lies that is not escaped, in bytes.
 fn first_wildcard(path: &str) -> Option<usize> {
     let bytes = path.as_bytes();
-    let is_escaped = |at: usize| at > 0 && bytes[at - 1] == b'[' && bytes.get(at + 1) == Some(&b']');
-    path.match_indices(['*', '?']).map(|(at, _)| at).find(|at| !is_escaped(*at))
+    let is_escaped =
+        |at: usize| at > 0 && bytes[at - 1] == b'[' && bytes.get(at + 1) == Some(&b']');
+    path.match_indices(['*', '?'])
+        .map(|(at, _)| at)
+        .find(|at| !is_escaped(*at))
 }
 
 /// Names that listings pass over unless a pattern names them.
@@ -129,7 +141,8 @@ fn stronger_match(a: GlobMatch, b: GlobMatch) -> GlobMatch {
 
 /// Whether one name matches one part with `*` and `?`.
 fn matches_wildcards(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
@@ -170,16 +183,28 @@ mod tests {
             let (root, glob) = split_pattern(path);
             (root, glob.map(|glob| glob.parts.join("/")))
         };
-        assert_eq!(cut("data/*.parquet"), ("data".into(), Some("*.parquet".into())));
+        assert_eq!(
+            cut("data/*.parquet"),
+            ("data".into(), Some("*.parquet".into()))
+        );
         assert_eq!(cut("*.csv"), (".".into(), Some("*.csv".into())));
         assert_eq!(cut("/*/x"), ("/".into(), Some("*/x".into())));
-        assert_eq!(cut("s3://b/a/day=*/p?.parquet"), ("s3://b/a".into(), Some("day=*/p?.parquet".into())));
+        assert_eq!(
+            cut("s3://b/a/day=*/p?.parquet"),
+            ("s3://b/a".into(), Some("day=*/p?.parquet".into()))
+        );
         assert_eq!(cut("data/a.parquet"), ("data/a.parquet".into(), None));
         assert_eq!(cut("what[?]/a[*]b[[].csv"), ("what?/a*b[.csv".into(), None));
-        assert_eq!(cut("what[?]/[*]*.csv"), ("what?".into(), Some("[*]*.csv".into())));
+        assert_eq!(
+            cut("what[?]/[*]*.csv"),
+            ("what?".into(), Some("[*]*.csv".into()))
+        );
         assert_eq!(cut("a[1]/b[x].csv"), ("a[1]/b[x].csv".into(), None));
         for path in ["a/b.csv", "what?/*[*]", "[[]", "[", "**"] {
-            assert_eq!(cut(&forebay_storage::literal_path(path)), (path.into(), None));
+            assert_eq!(
+                cut(&forebay_storage::literal_path(path)),
+                (path.into(), None)
+            );
         }
     }
 
@@ -194,7 +219,9 @@ mod tests {
     #[test]
     fn patterns_match_names_and_everything_inside_named_folders() {
         let check = |pattern: &str, relative: &str, expected: GlobMatch| {
-            let glob = Glob { parts: pattern.split('/').map(str::to_owned).collect() };
+            let glob = Glob {
+                parts: pattern.split('/').map(str::to_owned).collect(),
+            };
             assert_eq!(glob.matches(relative), expected, "{pattern} on {relative}");
         };
         check("*.parquet", "a.parquet", GlobMatch::Named);

@@ -29,7 +29,11 @@ pub(crate) struct ListedFile {
 
 /// Finds the files of some paths, in the order of their paths. Inside folders only files with
 /// one of `endings` count, unless no file has one.
-pub(crate) fn list_files(io: &StorageClient, paths: &[&str], endings: &[&str]) -> Result<Vec<ListedFile>> {
+pub(crate) fn list_files(
+    io: &StorageClient,
+    paths: &[&str],
+    endings: &[&str],
+) -> Result<Vec<ListedFile>> {
     let mut roots: Vec<String> = Vec::new();
     let mut all: Vec<ListingEntry> = Vec::new();
     for path in paths {
@@ -48,15 +52,32 @@ pub(crate) fn list_files(io: &StorageClient, paths: &[&str], endings: &[&str]) -
     }
     all.sort_by(|a, b| a.path.cmp(&b.path));
     all.dedup_by(|a, b| a.path == b.path);
-    let special = all.iter().filter(|found| found.is_special).map(|found| special_file_fault(&found.path));
+    let special = all
+        .iter()
+        .filter(|found| found.is_special)
+        .map(|found| special_file_fault(&found.path));
     if let Some(fault) = Fault::combine(special.collect()) {
         return Err(fault);
     }
     let root = common_root(&roots);
-    let relative = |path: &str| path.strip_prefix(root.as_str()).unwrap_or(path).trim_start_matches('/').to_owned();
+    let relative = |path: &str| {
+        path.strip_prefix(root.as_str())
+            .unwrap_or(path)
+            .trim_start_matches('/')
+            .to_owned()
+    };
     Ok(all
         .into_iter()
-        .map(|ListingEntry { path, stamp, etag, .. }| ListedFile { relative: relative(&path), path, stamp, etag })
+        .map(
+            |ListingEntry {
+                 path, stamp, etag, ..
+             }| ListedFile {
+                relative: relative(&path),
+                path,
+                stamp,
+                etag,
+            },
+        )
         .collect())
 }
 
@@ -73,13 +94,25 @@ struct ListingEntry {
 
 impl ListingEntry {
     fn local(path: String, meta: &Metadata, is_named: bool) -> ListingEntry {
-        ListingEntry { path, stamp: FileStamp::local(meta), etag: None, is_named, is_special: !meta.is_file() }
+        ListingEntry {
+            path,
+            stamp: FileStamp::local(meta),
+            etag: None,
+            is_named,
+            is_special: !meta.is_file(),
+        }
     }
 
     fn remote(path: String, meta: &ObjectMeta, is_named: bool) -> ListingEntry {
         // Weak etags match nothing.
         let etag = meta.e_tag.clone().filter(|etag| !etag.starts_with("W/"));
-        ListingEntry { path, stamp: FileStamp::remote(meta), etag, is_named, is_special: false }
+        ListingEntry {
+            path,
+            stamp: FileStamp::remote(meta),
+            etag,
+            is_named,
+            is_special: false,
+        }
     }
 }
 
@@ -89,11 +122,18 @@ fn keep_by_ending(found: Vec<ListingEntry>, endings: &[&str]) -> Vec<ListingEntr
         endings.iter().any(|ending| lower.ends_with(ending))
     };
     let choosy = found.iter().any(|found| !found.is_named && fits(found));
-    found.into_iter().filter(|found| found.is_named || !choosy || fits(found)).collect()
+    found
+        .into_iter()
+        .filter(|found| found.is_named || !choosy || fits(found))
+        .collect()
 }
 
 fn special_file_fault(path: &str) -> Fault {
-    let fault = Fault::new(codes::UNSUPPORTED, "a FIFO, a socket or a device cannot be read as data").file(path);
+    let fault = Fault::new(
+        codes::UNSUPPORTED,
+        "a FIFO, a socket or a device cannot be read as data",
+    )
+    .file(path);
     fault.hint("copy its content to a file, or name the other files by a pattern")
 }
 
@@ -105,11 +145,15 @@ fn metadata_fault(path: &Path, error: io::Error) -> Fault {
             .file(shown)
             .cause(error)
             .hint("restore the file that it leads to, or remove the link"),
-        io::ErrorKind::PermissionDenied => Fault::new(codes::ACCESS, "the folder may not be searched")
+        io::ErrorKind::PermissionDenied => {
+            Fault::new(codes::ACCESS, "the folder may not be searched")
+                .file(shown)
+                .cause(error)
+                .hint("folders of data need the permissions to read and to execute")
+        }
+        _ => Fault::new(codes::STORAGE, "the file cannot be looked at")
             .file(shown)
-            .cause(error)
-            .hint("folders of data need the permissions to read and to execute"),
-        _ => Fault::new(codes::STORAGE, "the file cannot be looked at").file(shown).cause(error),
+            .cause(error),
     }
 }
 
@@ -117,26 +161,46 @@ fn metadata_fault(path: &Path, error: io::Error) -> Fault {
 fn metadata_of(path: &Path) -> Result<Option<Metadata>> {
     match std::fs::metadata(path) {
         Ok(meta) => Ok(Some(meta)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() => Ok(None),
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() =>
+        {
+            Ok(None)
+        }
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
         Err(error) => Err(metadata_fault(path, error)),
     }
 }
 
-fn local(io: &StorageClient, fixed: &str, pattern: Option<Glob>) -> Result<(String, Vec<ListingEntry>)> {
+fn local(
+    io: &StorageClient,
+    fixed: &str,
+    pattern: Option<Glob>,
+) -> Result<(String, Vec<ListingEntry>)> {
     let root = io.absolute_path(fixed)?;
     let text = |path: &Path| match path.to_str() {
         Some(text) => Ok(text.to_owned()),
-        None => Err(Fault::new(codes::UNSUPPORTED, "the file's name is not valid UTF-8").file(path.to_string_lossy())),
+        None => Err(
+            Fault::new(codes::UNSUPPORTED, "the file's name is not valid UTF-8")
+                .file(path.to_string_lossy()),
+        ),
     };
     let mut found = Vec::new();
     match metadata_of(&root)? {
         Some(meta) if meta.is_dir() => {
-            walk_folder(&root, "", &pattern.unwrap_or_else(Glob::everything), 0, &mut found)?;
+            walk_folder(
+                &root,
+                "",
+                &pattern.unwrap_or_else(Glob::everything),
+                0,
+                &mut found,
+            )?;
         }
         Some(meta) if pattern.is_none() => {
             let parent = root.parent().unwrap_or(&root);
-            return Ok((text(parent)?, vec![ListingEntry::local(text(&root)?, &meta, true)]));
+            return Ok((
+                text(parent)?,
+                vec![ListingEntry::local(text(&root)?, &meta, true)],
+            ));
         }
         _ => {}
     }
@@ -155,22 +219,32 @@ fn walk_folder(
             io::ErrorKind::PermissionDenied => codes::ACCESS,
             _ => codes::STORAGE,
         };
-        Fault::new(code, "the folder cannot be listed").file(folder.display().to_string()).cause(error)
+        Fault::new(code, "the folder cannot be listed")
+            .file(folder.display().to_string())
+            .cause(error)
     };
     if depth > DEPTH_MAX {
-        return Err(Fault::new(codes::LIMIT, format!("folders are nested more than {DEPTH_MAX} deep"))
-            .file(folder.display().to_string())
-            .hint("is there a link that leads in a circle?"));
+        return Err(Fault::new(
+            codes::LIMIT,
+            format!("folders are nested more than {DEPTH_MAX} deep"),
+        )
+        .file(folder.display().to_string())
+        .hint("is there a link that leads in a circle?"));
     }
     for entry in std::fs::read_dir(folder).map_err(refused)? {
         let entry = entry.map_err(refused)?;
         let path = entry.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
             return Err(
-                Fault::new(codes::UNSUPPORTED, "the file's name is not valid UTF-8").file(path.to_string_lossy())
+                Fault::new(codes::UNSUPPORTED, "the file's name is not valid UTF-8")
+                    .file(path.to_string_lossy()),
             );
         };
-        let below = if relative.is_empty() { name.to_owned() } else { format!("{relative}/{name}") };
+        let below = if relative.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{relative}/{name}")
+        };
         let matched = pattern.matches(&below);
         if matched == GlobMatch::No {
             continue;
@@ -186,29 +260,51 @@ fn walk_folder(
         if meta.is_dir() {
             walk_folder(&path, &below, pattern, depth + 1, found)?;
         } else if matched != GlobMatch::Above {
-            found.push(ListingEntry::local(path.display().to_string(), &meta, matched == GlobMatch::Named));
+            found.push(ListingEntry::local(
+                path.display().to_string(),
+                &meta,
+                matched == GlobMatch::Named,
+            ));
         }
     }
     Ok(())
 }
 
-fn remote(io: &StorageClient, fixed: &str, pattern: Option<Glob>) -> Result<(String, Vec<ListingEntry>)> {
+fn remote(
+    io: &StorageClient,
+    fixed: &str,
+    pattern: Option<Glob>,
+) -> Result<(String, Vec<ListingEntry>)> {
     let place = io.resolve(fixed)?;
     let root = place.at(&place.path).shown.trim_end_matches('/').to_owned();
     let may_be_key = pattern.is_none() && !place.path.as_ref().is_empty() && !fixed.ends_with('/');
     if place.is_web() && (pattern.is_some() || !may_be_key) {
         let fault = Fault::new(codes::UNSUPPORTED, "a web server has no listings").file(root);
-        return Err(fault.hint("name each file: `paths: [https://host/a.parquet, https://host/b.parquet]`"));
+        return Err(
+            fault.hint("name each file: `paths: [https://host/a.parquet, https://host/b.parquet]`")
+        );
     }
     let pattern = pattern.unwrap_or_else(Glob::everything);
     let mut found = Vec::new();
-    let listed = if place.is_web() { Vec::new() } else { io.list(&place)? };
+    let listed = if place.is_web() {
+        Vec::new()
+    } else {
+        io.list(&place)?
+    };
     for meta in listed {
         let path = place.at(&meta.location).shown;
-        let relative = path.strip_prefix(root.as_str()).unwrap_or(&path).trim_start_matches('/').to_owned();
+        let relative = path
+            .strip_prefix(root.as_str())
+            .unwrap_or(&path)
+            .trim_start_matches('/')
+            .to_owned();
         let matched = pattern.matches(&relative);
         if matches!(matched, GlobMatch::Named | GlobMatch::Inside) {
-            found.push(ListingEntry::remote(path, &meta, matched == GlobMatch::Named));
+            found.push(ListingEntry::remote(
+                path,
+                &meta,
+                matched == GlobMatch::Named,
+            ));
         }
     }
     // Not a folder: then perhaps an object.
@@ -216,7 +312,10 @@ fn remote(io: &StorageClient, fixed: &str, pattern: Option<Glob>) -> Result<(Str
         && may_be_key
         && let Some(meta) = io.head(&place)?
     {
-        let parent = root.rsplit_once('/').map_or(root.as_str(), |(parent, _)| parent).to_owned();
+        let parent = root
+            .rsplit_once('/')
+            .map_or(root.as_str(), |(parent, _)| parent)
+            .to_owned();
         return Ok((parent, vec![ListingEntry::remote(root, &meta, true)]));
     }
     Ok((root, found))
@@ -224,35 +323,64 @@ fn remote(io: &StorageClient, fixed: &str, pattern: Option<Glob>) -> Result<(Str
 
 /// The deepest folder that holds all of the roots.
 fn common_root(roots: &[String]) -> String {
-    let Some((first, rest)) = roots.split_first() else { return String::new() };
+    let Some((first, rest)) = roots.split_first() else {
+        return String::new();
+    };
     let mut parts: Vec<&str> = first.split('/').collect();
     for root in rest {
-        let same = parts.iter().zip(root.split('/')).take_while(|(a, b)| **a == *b).count();
+        let same = parts
+            .iter()
+            .zip(root.split('/'))
+            .take_while(|(a, b)| **a == *b)
+            .count();
         parts.truncate(same);
     }
     parts.join("/")
 }
 
 fn no_match_fault(path: &str, root: &str) -> Fault {
-    let fault = Fault::new(codes::NO_INPUT, format!("no file matches `{path}`")).file(path).fragment(path, 0);
+    let fault = Fault::new(codes::NO_INPUT, format!("no file matches `{path}`"))
+        .file(path)
+        .fragment(path, 0);
     if root.contains("://") {
-        return fault.hint(format!("nothing below `{root}` fits; names that begin with `_` or `.` do not count"));
+        return fault.hint(format!(
+            "nothing below `{root}` fits; names that begin with `_` or `.` do not count"
+        ));
     }
     let root = Path::new(root);
-    let Some(there) = root.ancestors().find(|folder| folder.is_dir()) else { return fault };
+    let Some(there) = root.ancestors().find(|folder| folder.is_dir()) else {
+        return fault;
+    };
     if there == root {
-        return fault.hint(format!("the folder `{}` is there, but nothing in it fits", there.display()));
+        return fault.hint(format!(
+            "the folder `{}` is there, but nothing in it fits",
+            there.display()
+        ));
     }
-    let wanted = root.strip_prefix(there).ok().and_then(|rest| rest.iter().next()).and_then(|name| name.to_str());
+    let wanted = root
+        .strip_prefix(there)
+        .ok()
+        .and_then(|rest| rest.iter().next())
+        .and_then(|name| name.to_str());
     let names: Vec<String> = std::fs::read_dir(there)
-        .map(|entries| entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+        .map(|entries| {
+            entries
+                .flatten()
+                .filter_map(|entry| entry.file_name().into_string().ok())
+                .collect()
+        })
         .unwrap_or_default();
     match wanted.and_then(|wanted| nearest_word(wanted, names.iter().map(String::as_str))) {
         // The path as it was given, with the name that exists.
-        Some(near) => fault.hint(match wanted.filter(|wanted| path.matches(wanted).count() == 1) {
-            Some(wanted) => format!("did you mean `{}`?", path.replace(wanted, near)),
-            None => format!("did you mean `{}`?", there.join(near).display()),
-        }),
-        None => fault.hint(format!("the nearest folder that exists is `{}`", there.display())),
+        Some(near) => fault.hint(
+            match wanted.filter(|wanted| path.matches(wanted).count() == 1) {
+                Some(wanted) => format!("did you mean `{}`?", path.replace(wanted, near)),
+                None => format!("did you mean `{}`?", there.join(near).display()),
+            },
+        ),
+        None => fault.hint(format!(
+            "the nearest folder that exists is `{}`",
+            there.display()
+        )),
     }
 }

@@ -27,19 +27,26 @@ pub(crate) fn resolve_columns(
     in_file: impl Fn(&str) -> bool,
 ) -> Result<Vec<(FieldRef, FileColumnOrigin)>> {
     let origin = |name: &String| {
-        let (_, field) = request
-            .schema
-            .fields()
-            .find(name)
-            .ok_or_else(|| Fault::internal(format!("the column `{name}` is wanted but not in the schema")))?;
+        let (_, field) = request.schema.fields().find(name).ok_or_else(|| {
+            Fault::internal(format!(
+                "the column `{name}` is wanted but not in the schema"
+            ))
+        })?;
         let origin = match piece.partition.iter().find(|(column, _)| column == name) {
-            Some((_, value)) => FileColumnOrigin::Folder(hive::partition_scalar(value, field.data_type())?),
+            Some((_, value)) => {
+                FileColumnOrigin::Folder(hive::partition_scalar(value, field.data_type())?)
+            }
             None if in_file(name) => FileColumnOrigin::File,
             None => FileColumnOrigin::Nowhere,
         };
         Ok((field.clone(), origin))
     };
-    request.columns.iter().map(origin).collect::<Result<_>>().map_err(|fault: Fault| fault.file(&piece.path))
+    request
+        .columns
+        .iter()
+        .map(origin)
+        .collect::<Result<_>>()
+        .map_err(|fault: Fault| fault.file(&piece.path))
 }
 
 /// A batch of all wanted columns; `of_file` gives those that the file has.
@@ -60,5 +67,9 @@ pub(crate) fn assemble_batch(
         arrays.push(array);
     }
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options)?)
+    Ok(RecordBatch::try_new_with_options(
+        Arc::new(Schema::new(fields)),
+        arrays,
+        &options,
+    )?)
 }

@@ -53,7 +53,10 @@ pub(crate) struct RecordIndexes {
 
 impl RecordIndexes {
     pub(crate) fn new(span_bytes: u64) -> Self {
-        RecordIndexes { span_bytes, indexes: Mutex::default() }
+        RecordIndexes {
+            span_bytes,
+            indexes: Mutex::default(),
+        }
     }
 
     /// The ranges of bytes that a file is divided into; none for a small one.
@@ -62,7 +65,9 @@ impl RecordIndexes {
             return Vec::new();
         }
         let starts = (0..size.div_ceil(self.span_bytes)).map(|span| span * self.span_bytes);
-        starts.map(|start| (start, (start + self.span_bytes).min(size))).collect()
+        starts
+            .map(|start| (start, (start + self.span_bytes).min(size)))
+            .collect()
     }
 
     /// The part of a file that a piece with a range of bytes stands for.
@@ -83,12 +88,20 @@ impl RecordIndexes {
             starts: vec![(0, 0)],
         });
         let (from, to) = (range.start, range.end);
-        let (start, records_before) = scan.first_record(from / self.span_bytes, self.span_bytes, file)?;
+        let (start, records_before) =
+            scan.first_record(from / self.span_bytes, self.span_bytes, file)?;
         let end = match to >= file.size {
             true => file.size,
-            false => scan.first_record(to / self.span_bytes, self.span_bytes, file)?.0,
+            false => {
+                scan.first_record(to / self.span_bytes, self.span_bytes, file)?
+                    .0
+            }
         };
-        Ok(FilePart { bytes: start..end.max(start), records_before, names: index.names.clone() })
+        Ok(FilePart {
+            bytes: start..end.max(start),
+            records_before,
+            names: index.names.clone(),
+        })
     }
 }
 
@@ -111,13 +124,20 @@ struct RecordScan {
 
 impl Debug for RecordScan {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RecordScan").field("at", &self.at).finish_non_exhaustive()
+        f.debug_struct("RecordScan")
+            .field("at", &self.at)
+            .finish_non_exhaustive()
     }
 }
 
 impl RecordScan {
     /// The first record of a range, and the number of records before it.
-    fn first_record(&mut self, range: u64, span_bytes: u64, file: &InputFile) -> Result<(u64, u64)> {
+    fn first_record(
+        &mut self,
+        range: u64,
+        span_bytes: u64,
+        file: &InputFile,
+    ) -> Result<(u64, u64)> {
         loop {
             if let Some(start) = self.starts.get(range as usize) {
                 return Ok(*start);
@@ -138,7 +158,9 @@ impl RecordScan {
                 self.stream = None;
                 return Ok((file.size, self.scanner.records));
             }
-            let rest = || BufReader::with_capacity(BUFFER_BYTES, file.blob.range_reader(self.at..file.size));
+            let rest = || {
+                BufReader::with_capacity(BUFFER_BYTES, file.blob.range_reader(self.at..file.size))
+            };
             let mut stream = self.stream.take().unwrap_or_else(rest);
             let block = match stream.fill_buf() {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {
@@ -192,7 +214,14 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 impl RecordScanner {
     fn new(syntax: RecordSyntax) -> Self {
         let state = ScanState::Plain;
-        RecordScanner { syntax, state, before: b'\n', has_content: false, record_start: 0, records: 0 }
+        RecordScanner {
+            syntax,
+            state,
+            before: b'\n',
+            has_content: false,
+            record_start: 0,
+            records: 0,
+        }
     }
 
     /// Whether the record at hand is longer than records may be.
@@ -255,10 +284,15 @@ impl RecordScanner {
                 *at += end + 1;
                 let found = rest[end];
                 // Elsewhere in a field, a quote is a letter like others.
-                let begins_field = self.before == delimiter || self.before == b'\n' || self.before == b'\r';
+                let begins_field =
+                    self.before == delimiter || self.before == b'\n' || self.before == b'\r';
                 if found == b'"' {
                     self.has_content = true;
-                    self.state = if begins_field { ScanState::Quoted } else { ScanState::Plain };
+                    self.state = if begins_field {
+                        ScanState::Quoted
+                    } else {
+                        ScanState::Plain
+                    };
                     self.before = found;
                     return false;
                 }
@@ -314,19 +348,29 @@ mod tests {
     }
 
     fn csv_records(text: &[u8]) -> Vec<csv::ByteRecord> {
-        let reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text);
-        reader.into_byte_records().map(std::result::Result::unwrap).collect()
+        let reader = csv::ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .from_reader(text);
+        reader
+            .into_byte_records()
+            .map(std::result::Result::unwrap)
+            .collect()
     }
 
     #[test]
     fn records_begin_where_the_csv_reader_finds_them() {
         let csv = RecordSyntax::Csv { delimiter: b',' };
-        let words: [&[u8]; 9] = [b"a", b"\"", b"\"\"", b",", b"\n", b"\r\n", b"\r", b"\n\n", b"bc"];
+        let words: [&[u8]; 9] = [
+            b"a", b"\"", b"\"\"", b",", b"\n", b"\r\n", b"\r", b"\n\n", b"bc",
+        ];
         let mut seed = 7u64;
         for round in 0..240 {
             let mut text = Vec::new();
             for _ in 0..round % 24 {
-                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                seed = seed
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 text.extend(words[(seed >> 33) as usize % words.len()]);
             }
             let shown = String::from_utf8_lossy(&text).into_owned();
@@ -334,7 +378,11 @@ mod tests {
             for block in [1, 3, 100] {
                 for (offset, records) in starts(csv, &text, block) {
                     let rest = csv_records(&text[offset as usize..]);
-                    assert_eq!(rest, expected[records as usize..], "from {offset} of {shown:?} in blocks of {block}");
+                    assert_eq!(
+                        rest,
+                        expected[records as usize..],
+                        "from {offset} of {shown:?} in blocks of {block}"
+                    );
                 }
             }
         }
@@ -352,6 +400,10 @@ mod tests {
         let indexes = RecordIndexes::new(10);
         assert_eq!(indexes.byte_ranges(10), []);
         assert_eq!(indexes.byte_ranges(25), [(0, 10), (10, 20), (20, 25)]);
-        assert!(is_divisible("s3://a/b.csv") && !is_divisible("b.CSV.gz") && !is_divisible("b.json.zst"));
+        assert!(
+            is_divisible("s3://a/b.csv")
+                && !is_divisible("b.CSV.gz")
+                && !is_divisible("b.json.zst")
+        );
     }
 }

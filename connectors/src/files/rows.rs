@@ -39,13 +39,17 @@ impl InputFile {
             None => stream::open_decompressed(&self.blob, &self.path, self.size),
             Some(part) if part.bytes.start == 0 => Ok(self.blob.range_reader(part.bytes.clone())),
             // Readers take a mark of byte order at the beginning for none of the text.
-            Some(part) => Ok(Box::new((&b"\n"[..]).chain(self.blob.range_reader(part.bytes.clone())))),
+            Some(part) => Ok(Box::new(
+                (&b"\n"[..]).chain(self.blob.range_reader(part.bytes.clone())),
+            )),
         }
     }
 
     /// The row of the file that comes first.
     pub(crate) fn first_row(&self, header_records: u64) -> u64 {
-        self.part.as_ref().map_or(0, |part| part.records_before.saturating_sub(header_records))
+        self.part
+            .as_ref()
+            .map_or(0, |part| part.records_before.saturating_sub(header_records))
     }
 
     /// Whether it is read from its first byte on.
@@ -55,7 +59,12 @@ impl InputFile {
 
     /// All of the file.
     pub(crate) fn whole(&self) -> InputFile {
-        InputFile { blob: self.blob.clone(), path: self.path.clone(), size: self.size, part: None }
+        InputFile {
+            blob: self.blob.clone(),
+            path: self.path.clone(),
+            size: self.size,
+            part: None,
+        }
     }
 }
 
@@ -118,7 +127,11 @@ impl<F: RowFormat> RowSource<F> {
     /// A source whose files are divided into ranges of so many bytes.
     fn with_span_bytes(format: F, span_bytes: u64) -> Self {
         let records = Arc::new(RecordIndexes::new(span_bytes));
-        RowSource { format: Arc::new(format), versions: Arc::default(), records }
+        RowSource {
+            format: Arc::new(format),
+            versions: Arc::default(),
+            records,
+        }
     }
 
     /// The ranges of bytes of a large file, or all of it.
@@ -130,7 +143,11 @@ impl<F: RowFormat> RowSource<F> {
         if ranges.is_empty() {
             return vec![piece];
         }
-        let part = |(from, to)| FileRange { byte_range: Some((from, to)), bytes: to - from, ..piece.clone() };
+        let part = |(from, to)| FileRange {
+            byte_range: Some((from, to)),
+            bytes: to - from,
+            ..piece.clone()
+        };
         ranges.into_iter().map(part).collect()
     }
 }
@@ -138,10 +155,18 @@ impl<F: RowFormat> RowSource<F> {
 /// Opens a file that was listed a moment ago.
 pub(crate) fn open(io: &StorageClient, file: &ListedFile) -> Result<InputFile> {
     let (blob, stamp) = match &file.etag {
-        Some(etag) => (blob::open_version(io, &file.path, etag)?, file.stamp.clone()),
+        Some(etag) => (
+            blob::open_version(io, &file.path, etag)?,
+            file.stamp.clone(),
+        ),
         None => blob::open_file(io, &file.path)?,
     };
-    Ok(InputFile { blob, path: file.path.as_str().into(), size: stamp.size, part: None })
+    Ok(InputFile {
+        blob,
+        path: file.path.as_str().into(),
+        size: stamp.size,
+        part: None,
+    })
 }
 
 fn whole_file_piece(format: &impl RowFormat, file: ListedFile) -> FileRange {
@@ -150,7 +175,9 @@ fn whole_file_piece(format: &impl RowFormat, file: ListedFile) -> FileRange {
         PartitionPolicy::None => Vec::new(),
     };
     FileRange {
-        fingerprint: file.stamp.fingerprint(&file.relative, &with_salt(format, &partition), None),
+        fingerprint: file
+            .stamp
+            .fingerprint(&file.relative, &with_salt(format, &partition), None),
         bytes: file.stamp.size,
         path: file.path,
         relative: file.relative,
@@ -174,30 +201,59 @@ impl<F: RowFormat> Source for RowSource<F> {
         let files = list_files(io, &self.format.paths(), self.format.endings())?;
         // Some stores tell less of an object in listings than when asked for it alone, and spans
         // are opened one by one: the stamps must be of that kind.
-        let files = inspect_parallel(&files, |file| match file.path.contains("://") && file.etag.is_none() {
-            true => Ok(ListedFile { stamp: blob::open_file(io, &file.path)?.1, ..file.clone() }),
-            false => Ok(file.clone()),
+        let files = inspect_parallel(&files, |file| {
+            match file.path.contains("://") && file.etag.is_none() {
+                true => Ok(ListedFile {
+                    stamp: blob::open_file(io, &file.path)?.1,
+                    ..file.clone()
+                }),
+                false => Ok(file.clone()),
+            }
         })?;
         let fields = self.format.fields(io, &files)?;
-        let version = |file: &ListedFile| Some((file.path.clone(), (file.stamp.clone(), file.etag.clone()?)));
+        let version =
+            |file: &ListedFile| Some((file.path.clone(), (file.stamp.clone(), file.etag.clone()?)));
         if let Ok(mut versions) = self.versions.lock() {
             *versions = files.iter().filter_map(version).collect();
         }
-        let mut pieces: Vec<FileRange> =
-            files.into_iter().map(|file| whole_file_piece(self.format.as_ref(), file)).collect();
-        let places: Vec<_> = pieces.iter().map(|piece| (piece.path.as_str(), piece.partition.as_slice())).collect();
+        let mut pieces: Vec<FileRange> = files
+            .into_iter()
+            .map(|file| whole_file_piece(self.format.as_ref(), file))
+            .collect();
+        let places: Vec<_> = pieces
+            .iter()
+            .map(|piece| (piece.path.as_str(), piece.partition.as_slice()))
+            .collect();
         let partitions = hive::partition_fields(&places)?;
-        let in_files = fields.iter().filter(|field| !partitions.iter().any(|of| of.name() == field.name())).cloned();
-        let schema: SchemaRef = Arc::new(Schema::new(in_files.chain(partitions.iter().cloned()).collect::<Vec<_>>()));
+        let in_files = fields
+            .iter()
+            .filter(|field| !partitions.iter().any(|of| of.name() == field.name()))
+            .cloned();
+        let schema: SchemaRef = Arc::new(Schema::new(
+            in_files
+                .chain(partitions.iter().cloned())
+                .collect::<Vec<_>>(),
+        ));
         for piece in &mut pieces {
             piece.extents = extent::folder_extents(piece, watch, &partitions);
         }
         let pieces = pieces.into_iter().flat_map(|piece| self.divide(piece));
         let spans = cut_spans(pieces.map(|piece| (piece, Vec::new())))?;
-        Ok(Dataset { schema, spans, column_bytes: None, watched: watch.to_vec(), version: None })
+        Ok(Dataset {
+            schema,
+            spans,
+            column_bytes: None,
+            watched: watch.to_vec(),
+            version: None,
+        })
     }
 
-    fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {
+    fn open(
+        &self,
+        io: &StorageClient,
+        span: &Span,
+        request: &ScanRequest,
+    ) -> Result<ChunkIterator> {
         Ok(Box::new(RowScan {
             format: self.format.clone(),
             versions: self.versions.clone(),
@@ -233,8 +289,14 @@ struct RowPieceScan {
 impl<F: RowFormat> RowScan<F> {
     fn open_piece(&self, piece: FileRange) -> Result<RowPieceScan> {
         let partition = with_salt(self.format.as_ref(), &piece.partition);
-        let is_it = |stamp: &FileStamp| stamp.fingerprint(&piece.relative, &partition, None) == piece.fingerprint;
-        let listed = self.versions.lock().ok().and_then(|versions| versions.get(&piece.path).cloned());
+        let is_it = |stamp: &FileStamp| {
+            stamp.fingerprint(&piece.relative, &partition, None) == piece.fingerprint
+        };
+        let listed = self
+            .versions
+            .lock()
+            .ok()
+            .and_then(|versions| versions.get(&piece.path).cloned());
         let (blob, stamp) = match listed.filter(|(stamp, _)| is_it(stamp)) {
             Some((stamp, etag)) => (blob::open_version(&self.io, &piece.path, &etag)?, stamp),
             None => blob::open_file(&self.io, &piece.path)?,
@@ -242,7 +304,12 @@ impl<F: RowFormat> RowScan<F> {
         if !is_it(&stamp) {
             return Err(blob::changed_fault(&piece.path));
         }
-        let mut file = InputFile { blob: blob.clone(), path: piece.path.as_str().into(), size: stamp.size, part: None };
+        let mut file = InputFile {
+            blob: blob.clone(),
+            path: piece.path.as_str().into(),
+            size: stamp.size,
+            part: None,
+        };
         if let (Some((from, to)), Some(syntax)) = (piece.byte_range, self.format.syntax()) {
             let part = self.records.part(&piece, from..to, &file, syntax);
             file.part = Some(part.map_err(|fault| blob.explain_fault(&file.path, &stamp, fault))?);
@@ -254,8 +321,12 @@ impl<F: RowFormat> RowScan<F> {
             .filter(|(_, origin)| matches!(origin, FileColumnOrigin::File))
             .map(|(field, _)| field.clone())
             .collect();
-        let (names, batches) = self.format.open_rows(&file, &wanted, self.request.batch_rows.max(1))?;
-        let columns = origin::resolve_columns(&piece, &self.request, |name| names.iter().any(|known| known == name))?;
+        let (names, batches) =
+            self.format
+                .open_rows(&file, &wanted, self.request.batch_rows.max(1))?;
+        let columns = origin::resolve_columns(&piece, &self.request, |name| {
+            names.iter().any(|known| known == name)
+        })?;
         Ok(RowPieceScan {
             blob,
             stamp,
@@ -271,11 +342,15 @@ impl<F: RowFormat> RowScan<F> {
         loop {
             if let Some(piece) = &mut self.open {
                 if let Some(batch) = piece.batches.next() {
-                    let batch = batch.map_err(|fault| piece.blob.explain_fault(&piece.file, &piece.stamp, fault))?;
+                    let batch = batch.map_err(|fault| {
+                        piece.blob.explain_fault(&piece.file, &piece.stamp, fault)
+                    })?;
                     return piece.chunk(batch, self.request.row_keys).map(Some);
                 }
                 // A small object came in one piece, and that cannot be half of two versions.
-                if !matches!(piece.blob, FileHandle::Remote(..)) || piece.stamp.size > READ_BYTES_FIRST {
+                if !matches!(piece.blob, FileHandle::Remote(..))
+                    || piece.stamp.size > READ_BYTES_FIRST
+                {
                     piece.blob.check_unchanged(&piece.file, &piece.stamp)?;
                 }
                 self.open = None;
@@ -291,14 +366,24 @@ impl<F: RowFormat> RowScan<F> {
 impl RowPieceScan {
     fn chunk(&mut self, batch: RecordBatch, row_keys: bool) -> Result<Chunk> {
         let rows = batch.num_rows();
-        let missing = |name: &str| Fault::internal(format!("the reader left out the column `{name}`"));
+        let missing =
+            |name: &str| Fault::internal(format!("the reader left out the column `{name}`"));
         let batch = origin::assemble_batch(&self.columns, rows, |_, field| {
-            batch.column_by_name(field.name()).cloned().ok_or_else(|| missing(field.name()))
+            batch
+                .column_by_name(field.name())
+                .cloned()
+                .ok_or_else(|| missing(field.name()))
         })?;
         let first_row = self.next_row;
         self.next_row += rows as u64;
         let keys = row_keys.then(|| RowKeys::sequence(self.seed, first_row, rows));
-        Ok(Chunk { batch, keys, file: self.file.clone(), first_row, skipped: 0 })
+        Ok(Chunk {
+            batch,
+            keys,
+            file: self.file.clone(),
+            first_row,
+            skipped: 0,
+        })
     }
 }
 
@@ -327,13 +412,21 @@ mod tests {
     fn read<F: RowFormat>(source: &RowSource<F>) -> (usize, Result<(RecordBatch, Vec<u64>)>) {
         let io = StorageClient::new().unwrap();
         let dataset = source.discover(&io, &[]).unwrap();
-        let request = ScanRequest { row_keys: true, batch_rows: 7, ..ScanRequest::of_all_columns(&dataset.schema) };
+        let request = ScanRequest {
+            row_keys: true,
+            batch_rows: 7,
+            ..ScanRequest::of_all_columns(&dataset.schema)
+        };
         let (mut batches, mut keys, mut next_row) = (Vec::new(), Vec::new(), 0);
         // The spans before are read after the ones behind them.
         let mut spans: Vec<_> = dataset.spans.iter().enumerate().rev().collect();
         let mut read = Vec::new();
         for (at, span) in spans.drain(..) {
-            match source.open(&io, span, &request).unwrap().collect::<Result<Vec<Chunk>>>() {
+            match source
+                .open(&io, span, &request)
+                .unwrap()
+                .collect::<Result<Vec<Chunk>>>()
+            {
                 Ok(chunks) => read.push((at, chunks)),
                 Err(fault) => return (dataset.spans.len(), Err(fault)),
             }
@@ -346,7 +439,13 @@ mod tests {
             batches.push(chunk.batch);
         }
         let schema = batches[0].schema();
-        (dataset.spans.len(), Ok((arrow::compute::concat_batches(&schema, &batches).unwrap(), keys)))
+        (
+            dataset.spans.len(),
+            Ok((
+                arrow::compute::concat_batches(&schema, &batches).unwrap(),
+                keys,
+            )),
+        )
     }
 
     /// Text with line ends of all kinds, and some of them in quotes.
@@ -373,16 +472,28 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             path.display().to_string()
         };
-        let csv = |path: &str| CsvSource { nulls: vec!["NULL".to_owned()], infer_rows: 100, ..CsvSource::at(path) };
-        let json = |path: &str| JsonSource { infer_rows: 100, ..JsonSource::at(path) };
+        let csv = |path: &str| CsvSource {
+            nulls: vec!["NULL".to_owned()],
+            infer_rows: 100,
+            ..CsvSource::at(path)
+        };
+        let json = |path: &str| JsonSource {
+            infer_rows: 100,
+            ..JsonSource::at(path)
+        };
         let text = csv_text(900);
         let plain = path("plain.csv", &text);
-        let headless = CsvSource { header: false, ..csv(&plain) };
+        let headless = CsvSource {
+            header: false,
+            ..csv(&plain)
+        };
         let lines: String = (0..900)
             .map(|row| match row % 3 {
                 0 => format!("{{\"a\": {row}, \"b\": \"\\n\"}}\n"),
                 1 => format!("  \n\n{{\"a\": {row}}}\r\n"),
-                _ => format!("\u{feff}{{\"a\": {row}}}\n").trim_start_matches('\u{feff}').to_owned(),
+                _ => format!("\u{feff}{{\"a\": {row}}}\n")
+                    .trim_start_matches('\u{feff}')
+                    .to_owned(),
             })
             .collect();
         let lines = path("lines.jsonl", &lines);
@@ -390,25 +501,41 @@ mod tests {
             let whole = read(&RowSource::new(csv(&plain))).1.unwrap();
             assert_eq!(whole.0.num_rows(), 900);
             let (spans, divided) = read(&RowSource::with_span_bytes(csv(&plain), span_bytes));
-            assert!(spans as u64 >= text.len() as u64 / span_bytes, "{spans} spans");
-            assert!(divided.unwrap() == whole, "CSV in spans of {span_bytes} bytes");
+            assert!(
+                spans as u64 >= text.len() as u64 / span_bytes,
+                "{spans} spans"
+            );
+            assert!(
+                divided.unwrap() == whole,
+                "CSV in spans of {span_bytes} bytes"
+            );
             let whole = read(&RowSource::new(headless.clone())).1.unwrap();
             assert_eq!(whole.0.num_rows(), 901);
             let (_, divided) = read(&RowSource::with_span_bytes(headless.clone(), span_bytes));
-            assert!(divided.unwrap() == whole, "CSV without a header in spans of {span_bytes} bytes");
+            assert!(
+                divided.unwrap() == whole,
+                "CSV without a header in spans of {span_bytes} bytes"
+            );
             let whole = read(&RowSource::new(json(&lines))).1.unwrap();
             assert_eq!(whole.0.num_rows(), 900);
             let (_, divided) = read(&RowSource::with_span_bytes(json(&lines), span_bytes));
-            assert!(divided.unwrap() == whole, "JSON in spans of {span_bytes} bytes");
+            assert!(
+                divided.unwrap() == whole,
+                "JSON in spans of {span_bytes} bytes"
+            );
         }
-        let same_fault = |whole: Result<(RecordBatch, Vec<u64>)>, divided: Result<(RecordBatch, Vec<u64>)>| {
+        let same_fault = |whole: Result<(RecordBatch, Vec<u64>)>,
+                          divided: Result<(RecordBatch, Vec<u64>)>| {
             let (whole, divided) = (whole.unwrap_err(), divided.unwrap_err());
             assert_eq!(whole.code(), codes::BAD_ROW);
             assert_eq!(
                 (whole.site().rows.as_slice(), whole.message()),
                 (divided.site().rows.as_slice(), divided.message())
             );
-            assert_eq!((&whole.site().file, &whole.site().column), (&divided.site().file, &divided.site().column));
+            assert_eq!(
+                (&whole.site().file, &whole.site().column),
+                (&divided.site().file, &divided.site().column)
+            );
         };
         for (row, bad) in [(704, "no number"), (703, "1,2,3,4"), (898, "\"open")] {
             let bad = text.replacen(&format!("\n{row},"), &format!("\n{bad},"), 1);
@@ -417,8 +544,14 @@ mod tests {
             let divided = read(&RowSource::with_span_bytes(csv(&bad), 700)).1;
             same_fault(read(&RowSource::new(csv(&bad))).1, divided);
         }
-        let bad = std::fs::read_to_string(&lines).unwrap().replacen("{\"a\": 703}", "{\"a\": 703", 1);
+        let bad =
+            std::fs::read_to_string(&lines)
+                .unwrap()
+                .replacen("{\"a\": 703}", "{\"a\": 703", 1);
         let bad = path("bad.jsonl", &bad);
-        same_fault(read(&RowSource::new(json(&bad))).1, read(&RowSource::with_span_bytes(json(&bad), 700)).1);
+        same_fault(
+            read(&RowSource::new(json(&bad))).1,
+            read(&RowSource::with_span_bytes(json(&bad), 700)).1,
+        );
     }
 }

@@ -37,10 +37,26 @@ const SETTLED_AFTER: Duration = Duration::from_secs(2);
 impl FileStamp {
     /// Of a local file.
     pub(crate) fn local(meta: &Metadata) -> Self {
-        let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        let version = modified.map(|time| time.as_nanos().to_string()).unwrap_or_default();
-        let changed = meta.ctime().wrapping_mul(1_000_000_000).wrapping_add(meta.ctime_nsec());
-        FileStamp { size: meta.len(), version, strong: false, node: Some(InodeStamp { inode: meta.ino(), changed }) }
+        let modified = meta
+            .modified()
+            .ok()
+            .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let version = modified
+            .map(|time| time.as_nanos().to_string())
+            .unwrap_or_default();
+        let changed = meta
+            .ctime()
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(meta.ctime_nsec());
+        FileStamp {
+            size: meta.len(),
+            version,
+            strong: false,
+            node: Some(InodeStamp {
+                inode: meta.ino(),
+                changed,
+            }),
+        }
     }
 
     /// Of an object.
@@ -51,8 +67,18 @@ impl FileStamp {
             .e_tag
             .clone()
             .or_else(|| meta.version.clone())
-            .unwrap_or_else(|| meta.last_modified.timestamp_nanos_opt().unwrap_or_default().to_string());
-        FileStamp { size: meta.size, version, strong, node: None }
+            .unwrap_or_else(|| {
+                meta.last_modified
+                    .timestamp_nanos_opt()
+                    .unwrap_or_default()
+                    .to_string()
+            });
+        FileStamp {
+            size: meta.size,
+            version,
+            strong,
+            node: None,
+        }
     }
 
     /// Whether size and version are those of another stamp, whatever has happened to links.
@@ -62,7 +88,11 @@ impl FileStamp {
 
     /// Whether other content would have another stamp.
     pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
-        let changed = self.version.parse().ok().map(|nanos| UNIX_EPOCH + Duration::from_nanos(nanos));
+        let changed = self
+            .version
+            .parse()
+            .ok()
+            .map(|nanos| UNIX_EPOCH + Duration::from_nanos(nanos));
         self.strong || changed.is_some_and(|changed| changed + SETTLED_AFTER <= now)
     }
 
@@ -75,7 +105,9 @@ impl FileStamp {
         footer: Option<ContentId>,
     ) -> ContentId {
         let mut id = IdBuilder::new("file");
-        id.text(relative).text(&self.version).bytes(&self.size.to_le_bytes());
+        id.text(relative)
+            .text(&self.version)
+            .bytes(&self.size.to_le_bytes());
         for (column, value) in partition {
             id.text(column).text(value);
         }

@@ -13,14 +13,23 @@ use super::blob::{FileHandle, io_fault};
 pub(crate) const BUFFER_BYTES: usize = 256 << 10;
 
 /// The bytes of a file, unpacked when its name ends in `.gz` or `.zst`.
-pub(crate) fn open_decompressed(blob: &FileHandle, path: &str, size: u64) -> Result<Box<dyn Read + Send>> {
+pub(crate) fn open_decompressed(
+    blob: &FileHandle,
+    path: &str,
+    size: u64,
+) -> Result<Box<dyn Read + Send>> {
     let raw = blob.reader(size);
     let name = path.to_ascii_lowercase();
     if name.ends_with(".gz") {
-        Ok(Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER_BYTES, raw))))
+        Ok(Box::new(MultiGzDecoder::new(BufReader::with_capacity(
+            BUFFER_BYTES,
+            raw,
+        ))))
     } else if name.ends_with(".zst") {
         let mut unpacked = zstd::Decoder::new(raw).map_err(|error| io_fault(path, error))?;
-        unpacked.window_log_max(WINDOW_LOG_MAX).map_err(|error| io_fault(path, error))?;
+        unpacked
+            .window_log_max(WINDOW_LOG_MAX)
+            .map_err(|error| io_fault(path, error))?;
         Ok(Box::new(unpacked))
     } else {
         Ok(raw)
@@ -47,7 +56,10 @@ impl RecordStart {
 
 impl RecordLimitReader {
     pub(crate) fn new(stream: Box<dyn Read + Send>, start: &RecordStart) -> Self {
-        RecordLimitReader { stream, read: start.0.clone() }
+        RecordLimitReader {
+            stream,
+            read: start.0.clone(),
+        }
     }
 }
 
@@ -64,7 +76,10 @@ impl Read for RecordLimitReader {
 
 /// A fault for a record that is too long.
 pub(crate) fn record_length_fault() -> Fault {
-    let fault = Fault::new(codes::BAD_ROW, format!("the record has more than {RECORD_BYTES_MAX} bytes"));
+    let fault = Fault::new(
+        codes::BAD_ROW,
+        format!("the record has more than {RECORD_BYTES_MAX} bytes"),
+    );
     fault.hint("is a quote left open, or an end of line missing?")
 }
 
@@ -74,16 +89,25 @@ pub(crate) fn stream_fault(path: &str, error: io::Error) -> Fault {
         _ if error.get_ref().is_some_and(|inner| inner.is::<Fault>()) => io_fault(path, error),
         // The library tells this by its words alone.
         _ if error.to_string().contains("too much memory") => {
-            let message = format!("unpacking the file takes more than {} MiB", (1u64 << WINDOW_LOG_MAX) >> 20);
+            let message = format!(
+                "unpacking the file takes more than {} MiB",
+                (1u64 << WINDOW_LOG_MAX) >> 20
+            );
             let fault = Fault::new(codes::LIMIT, message).file(path).cause(error);
             fault.hint("pack it again with a smaller window (`zstd --long=27` at most)")
         }
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-            Fault::new(codes::CORRUPT, "the file is broken").file(path).cause(error)
+            Fault::new(codes::CORRUPT, "the file is broken")
+                .file(path)
+                .cause(error)
         }
         // zstd gives its own complaints the kind `Other`, as remote stores do with theirs.
-        io::ErrorKind::Other if path.to_ascii_lowercase().ends_with(".zst") && !path.contains("://") => {
-            Fault::new(codes::CORRUPT, "the file is broken").file(path).cause(error)
+        io::ErrorKind::Other
+            if path.to_ascii_lowercase().ends_with(".zst") && !path.contains("://") =>
+        {
+            Fault::new(codes::CORRUPT, "the file is broken")
+                .file(path)
+                .cause(error)
         }
         _ => io_fault(path, error),
     }

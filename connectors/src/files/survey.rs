@@ -45,7 +45,11 @@ pub(crate) fn inspect_parallel<T: InFile + Sync, R: Send>(
     work: impl Fn(&T) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
     let is_remote = items.iter().any(|item| is_remote(item.path()));
-    let (threads_max, per_thread) = if is_remote { REMOTE_THREADS } else { LOCAL_THREADS };
+    let (threads_max, per_thread) = if is_remote {
+        REMOTE_THREADS
+    } else {
+        LOCAL_THREADS
+    };
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<Result<R>>>> = items.iter().map(|_| Mutex::new(None)).collect();
     let one_thread = || {

@@ -56,12 +56,18 @@ impl Default for JsonSource {
 impl JsonSource {
     /// The files of a path, with all defaults.
     pub fn at(path: impl Into<String>) -> Self {
-        JsonSource { path: Some(path.into()), ..JsonSource::default() }
+        JsonSource {
+            path: Some(path.into()),
+            ..JsonSource::default()
+        }
     }
 
     /// Declares one more field; what is not declared is then not read.
     pub fn column(mut self, name: impl Into<String>, of: ColumnType) -> Self {
-        self.columns.get_or_insert_default().0.push((name.into(), of));
+        self.columns
+            .get_or_insert_default()
+            .0
+            .push((name.into(), of));
         self
     }
 }
@@ -70,10 +76,16 @@ impl ConnectorConfig for JsonSource {
     fn check(&self) -> ConfigResult<()> {
         check_paths(self.path.as_deref(), &self.paths)?;
         if self.infer_rows == 0 {
-            return Err(ConfigError::at("infer_rows", "`infer_rows` must be at least 1"));
+            return Err(ConfigError::at(
+                "infer_rows",
+                "`infer_rows` must be at least 1",
+            ));
         }
         match self.columns.as_ref().and_then(ColumnTypes::first_duplicate) {
-            Some(name) => Err(ConfigError::at("columns", format!("the column `{name}` is declared twice"))),
+            Some(name) => Err(ConfigError::at(
+                "columns",
+                format!("the column `{name}` is declared twice"),
+            )),
             None => Ok(()),
         }
     }
@@ -91,7 +103,17 @@ impl RowFormat for JsonSource {
     }
 
     fn endings(&self) -> &'static [&'static str] {
-        &[".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz", ".json.zst", ".jsonl.zst", ".ndjson.zst"]
+        &[
+            ".json",
+            ".jsonl",
+            ".ndjson",
+            ".json.gz",
+            ".jsonl.gz",
+            ".ndjson.gz",
+            ".json.zst",
+            ".jsonl.zst",
+            ".ndjson.zst",
+        ]
     }
 
     fn partitions(&self) -> PartitionPolicy {
@@ -104,7 +126,11 @@ impl RowFormat for JsonSource {
 
     fn fields(&self, io: &StorageClient, files: &[ListedFile]) -> Result<Fields> {
         if let Some(columns) = &self.columns {
-            return Ok(columns.0.iter().map(|(name, of)| Field::new(name, of.data_type(), true)).collect());
+            return Ok(columns
+                .0
+                .iter()
+                .map(|(name, of)| Field::new(name, of.data_type(), true))
+                .collect());
         }
         infer::fields(io, files, self.infer_rows)
     }

@@ -24,10 +24,12 @@ const FILES_MAX: usize = 16;
 pub(super) fn fields(io: &StorageClient, files: &[ListedFile], rows_max: usize) -> Result<Fields> {
     let first = files.first().map_or("", |file| file.path.as_str());
     let unreadable = |error| match error {
-        ArrowError::ExternalError(error) if error.is::<Fault>() => match error.downcast::<Fault>() {
-            Ok(fault) => *fault,
-            Err(_) => Fault::internal("a fault is no fault"),
-        },
+        ArrowError::ExternalError(error) if error.is::<Fault>() => {
+            match error.downcast::<Fault>() {
+                Ok(fault) => *fault,
+                Err(_) => Fault::internal("a fault is no fault"),
+            }
+        }
         error => Fault::new(codes::BAD_ROW, "the first rows cannot be read")
             .file(first)
             .cause(error)
@@ -37,22 +39,38 @@ pub(super) fn fields(io: &StorageClient, files: &[ListedFile], rows_max: usize) 
     let mut sample = JsonSample::new(io, files, rows_max);
     let values = std::iter::from_fn(|| match sample.next_line() {
         Ok(line) => line.map(|line| {
-            serde_json::from_slice::<Value>(&line).map_err(|error| ArrowError::JsonError(error.to_string()))
+            serde_json::from_slice::<Value>(&line)
+                .map_err(|error| ArrowError::JsonError(error.to_string()))
         }),
         Err(fault) => Some(Err(external(fault))),
     });
     let schema = infer_json_schema_from_iterator(values).map_err(unreadable)?;
     if schema.fields().is_empty() {
-        return Err(Fault::new(codes::NO_INPUT, "the files are empty: there are no columns").file(first));
+        return Err(
+            Fault::new(codes::NO_INPUT, "the files are empty: there are no columns").file(first),
+        );
     }
-    schema.fields().iter().map(|field| resolve_field_type(field, io, files, rows_max)).collect()
+    schema
+        .fields()
+        .iter()
+        .map(|field| resolve_field_type(field, io, files, rows_max))
+        .collect()
 }
 
 /// A column with the type that holds all of its values. What is null in all of the sample is read as text.
-fn resolve_field_type(field: &FieldRef, io: &StorageClient, files: &[ListedFile], rows_max: usize) -> Result<FieldRef> {
+fn resolve_field_type(
+    field: &FieldRef,
+    io: &StorageClient,
+    files: &[ListedFile],
+    rows_max: usize,
+) -> Result<FieldRef> {
     let texts = numbers_as_text(field.data_type(), &DataType::is_floating);
     if texts == *field.data_type() {
-        let of = if texts == DataType::Null { DataType::Utf8 } else { texts };
+        let of = if texts == DataType::Null {
+            DataType::Utf8
+        } else {
+            texts
+        };
         return Ok(Arc::new(field.as_ref().clone().with_data_type(of)));
     }
     // A number that is no integer was taken for a float: its digits tell whether it is one.
@@ -70,7 +88,12 @@ fn resolve_field_type(field: &FieldRef, io: &StorageClient, files: &[ListedFile]
 /// The type that holds numbers that were taken for floats, by their texts.
 fn exact_type(of: &DataType, texts: &ArrayRef) -> DataType {
     let inside = |field: &FieldRef, texts: &ArrayRef| {
-        Arc::new(field.as_ref().clone().with_data_type(exact_type(field.data_type(), texts)))
+        Arc::new(
+            field
+                .as_ref()
+                .clone()
+                .with_data_type(exact_type(field.data_type(), texts)),
+        )
     };
     match of {
         DataType::Struct(fields) => match texts.as_struct_opt() {
@@ -86,7 +109,10 @@ fn exact_type(of: &DataType, texts: &ArrayRef) -> DataType {
         },
         of if of.is_floating() => {
             let fits = |candidate: &DataType| all_parse_as(texts, candidate);
-            [DataType::UInt64, DataType::Float64].into_iter().find(fits).unwrap_or(DataType::Utf8)
+            [DataType::UInt64, DataType::Float64]
+                .into_iter()
+                .find(fits)
+                .unwrap_or(DataType::Utf8)
         }
         other => other.clone(),
     }
@@ -102,14 +128,26 @@ struct JsonSample<'a> {
 
 impl<'a> JsonSample<'a> {
     fn new(io: &'a StorageClient, files: &'a [ListedFile], rows_max: usize) -> Self {
-        JsonSample { io, files: files[..files.len().min(FILES_MAX)].iter(), open: None, rows_left: rows_max }
+        JsonSample {
+            io,
+            files: files[..files.len().min(FILES_MAX)].iter(),
+            open: None,
+            rows_left: rows_max,
+        }
     }
 
     fn next_line(&mut self) -> Result<Option<Vec<u8>>> {
         while self.rows_left > 0 {
             let Some(open) = &mut self.open else {
-                let Some(file) = self.files.next() else { return Ok(None) };
-                self.open = Some(JsonLineReader::open(&rows::open(self.io, file)?, &[], 1, false)?);
+                let Some(file) = self.files.next() else {
+                    return Ok(None);
+                };
+                self.open = Some(JsonLineReader::open(
+                    &rows::open(self.io, file)?,
+                    &[],
+                    1,
+                    false,
+                )?);
                 continue;
             };
             match open.line()? {

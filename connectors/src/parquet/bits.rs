@@ -8,7 +8,10 @@ pub(super) fn encode_rle_hybrid(numbers: &[u32], width: u8, out: &mut Vec<u8>) {
     let mut from = 0;
     let mut at = 0;
     while at < numbers.len() {
-        let run = numbers[at..].iter().take_while(|number| **number == numbers[at]).count();
+        let run = numbers[at..]
+            .iter()
+            .take_while(|number| **number == numbers[at])
+            .count();
         // Packed numbers come in groups of eight, which the run fills up.
         let fill = (at - from).next_multiple_of(8) - (at - from);
         if run >= fill + 8 {
@@ -44,13 +47,21 @@ pub(super) fn pack_bits<T: Copy + Into<u64>>(numbers: &[T], width: u8, out: &mut
     let width = u32::from(width);
     let (mut bits, mut held) = (0u64, 0);
     let zeros = rest.len().next_multiple_of(8) - rest.len();
-    for number in rest.iter().map(|number| (*number).into()).chain(std::iter::repeat_n(0, zeros)) {
+    for number in rest
+        .iter()
+        .map(|number| (*number).into())
+        .chain(std::iter::repeat_n(0, zeros))
+    {
         bits |= number << held;
         held += width;
         if held >= u64::BITS {
             out.extend_from_slice(&bits.to_le_bytes());
             held -= u64::BITS;
-            bits = if held == 0 { 0 } else { number >> (width - held) };
+            bits = if held == 0 {
+                0
+            } else {
+                number >> (width - held)
+            };
         }
     }
     out.extend_from_slice(&bits.to_le_bytes()[..held as usize / 8]);
@@ -83,7 +94,9 @@ fn pack_block<T: Copy + Into<u64>, const WIDTH: usize>(numbers: &[T; BLOCK], out
         words[word] |= shifted as u32;
         words[word + 1] |= (shifted >> 32) as u32;
     }
-    words[..WIDTH].iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+    words[..WIDTH]
+        .iter()
+        .for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
 }
 
 /// A number in groups of seven bits, lowest first.

@@ -29,8 +29,8 @@ pub(super) const CHECKSUM_BYTES_MAX: usize = 6;
 
 /// Appends a page whose header is encoded without a checksum, and adds the checksum of its body.
 pub(super) fn append_page(header: &[u8], body: &[u8], out: &mut Vec<u8>) -> Result<()> {
-    let after =
-        page_sizes_end(header).ok_or_else(|| ParquetError::General("a page's header is no header".to_owned()))?;
+    let after = page_sizes_end(header)
+        .ok_or_else(|| ParquetError::General("a page's header is no header".to_owned()))?;
     out.extend_from_slice(&header[..after]);
     out.push(NEXT_I32);
     let checksum = crc32fast::hash(body) as i32;
@@ -54,7 +54,10 @@ fn page_sizes_end(header: &[u8]) -> Option<usize> {
         if *header.get(at)? != NEXT_I32 {
             return None;
         }
-        at += 2 + header.get(at + 1..)?.iter().position(|byte| byte & 0x80 == 0)?;
+        at += 2 + header
+            .get(at + 1..)?
+            .iter()
+            .position(|byte| byte & 0x80 == 0)?;
     }
     (*header.get(at)? >= 0x20).then_some(at)
 }
@@ -89,15 +92,25 @@ impl GeneralPages {
     /// The pages of each column chunk, in the order in which their writers were made.
     pub(super) fn take(&self) -> Result<Vec<Vec<GeneralPage>>> {
         let chunks = std::mem::take(&mut *self.chunks.lock().map_err(poison_error)?);
-        chunks.into_iter().map(|chunk| Ok(std::mem::take(&mut *chunk.lock().map_err(poison_error)?))).collect()
+        chunks
+            .into_iter()
+            .map(|chunk| Ok(std::mem::take(&mut *chunk.lock().map_err(poison_error)?)))
+            .collect()
     }
 }
 
 impl PageStoreFactory for GeneralPages {
     fn create(&self, _: &PageStoreArgs<'_>) -> Result<Box<dyn PageStore>> {
         let pages = SharedPages::default();
-        self.chunks.lock().map_err(poison_error)?.push(pages.clone());
-        Ok(Box::new(GeneralChunk { pages, blobs: 0, bytes: 0 }))
+        self.chunks
+            .lock()
+            .map_err(poison_error)?
+            .push(pages.clone());
+        Ok(Box::new(GeneralChunk {
+            pages,
+            blobs: 0,
+            bytes: 0,
+        }))
     }
 }
 
@@ -114,7 +127,10 @@ impl PageStore for GeneralChunk {
         self.bytes += value.len();
         match pages.last_mut() {
             Some(page) if self.blobs % 2 == 1 => page.body = value,
-            _ => pages.push(GeneralPage { header: value, body: Bytes::new() }),
+            _ => pages.push(GeneralPage {
+                header: value,
+                body: Bytes::new(),
+            }),
         }
         self.blobs += 1;
         Ok(PageKey::new(self.blobs - 1))
@@ -138,14 +154,21 @@ pub(super) fn footer_checksum_pair() -> KeyValue {
 fn footer_checksum_offset(footer: &[u8]) -> Option<usize> {
     // The value follows its key as a string of eight bytes.
     let pair = [FOOTER_KEY.as_bytes(), &[0x18, ZEROS.len() as u8]].concat();
-    let at = footer.windows(pair.len()).rposition(|window| window == pair)? + pair.len();
+    let at = footer
+        .windows(pair.len())
+        .rposition(|window| window == pair)?
+        + pair.len();
     (at + ZEROS.len() <= footer.len()).then_some(at)
 }
 
 /// The checksum of a footer, as it is computed with zeros in its own place.
 fn footer_checksum(footer: &[u8], place: usize) -> String {
     let mut checksum = crc32fast::Hasher::new();
-    for part in [&footer[..place], ZEROS.as_bytes(), &footer[place + ZEROS.len()..]] {
+    for part in [
+        &footer[..place],
+        ZEROS.as_bytes(),
+        &footer[place + ZEROS.len()..],
+    ] {
         checksum.update(part);
     }
     format!("{:08x}", checksum.finalize())
@@ -154,9 +177,14 @@ fn footer_checksum(footer: &[u8], place: usize) -> String {
 /// Whether a footer is the one that was written, where it says so.
 pub(super) fn footer_checksum_matches(metadata: &ParquetMetaData, footer: &[u8]) -> bool {
     let pairs = metadata.file_metadata().key_value_metadata();
-    let told = pairs.into_iter().flatten().rfind(|pair| pair.key == FOOTER_KEY).and_then(|pair| pair.value.as_deref());
+    let told = pairs
+        .into_iter()
+        .flatten()
+        .rfind(|pair| pair.key == FOOTER_KEY)
+        .and_then(|pair| pair.value.as_deref());
     match told {
-        Some(told) => footer_checksum_offset(footer).is_some_and(|place| footer_checksum(footer, place) == told),
+        Some(told) => footer_checksum_offset(footer)
+            .is_some_and(|place| footer_checksum(footer, place) == told),
         None => true,
     }
 }
@@ -181,7 +209,10 @@ impl FooterChecksumWriter {
     pub(super) fn finish(&mut self) -> io::Result<()> {
         let mut held = self.held.take().unwrap_or_default();
         let end = held.len().saturating_sub(8);
-        let length = held.get(end..end + 4).and_then(|length| length.try_into().ok()).map(u32::from_le_bytes);
+        let length = held
+            .get(end..end + 4)
+            .and_then(|length| length.try_into().ok())
+            .map(u32::from_le_bytes);
         let start = length.and_then(|length| end.checked_sub(length as usize));
         if let Some(start) = start
             && let Some(place) = footer_checksum_offset(&held[start..end])

@@ -7,12 +7,15 @@ use arrow::array::{Array, ArrayRef, AsArray, new_empty_array};
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Fields, Int32Type, Schema};
 use arrow::error::ArrowError;
-use forebay_model::{Chunk, ContentId, Fault, FileRange, Result, RowKeys, Span, catch_panic, codes, logical_type};
+use forebay_model::{
+    Chunk, ContentId, Fault, FileRange, Result, RowKeys, Span, catch_panic, codes, logical_type,
+};
 use forebay_storage::{COALESCE_BYTES_DEFAULT, ScanRequest, StorageClient};
 use forebay_threads::for_current_span;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelector,
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder, RowSelector,
 };
 use parquet::file::metadata::ParquetMetaData;
 use tokio::task::JoinHandle;
@@ -112,13 +115,23 @@ impl ParquetScan {
         request: ScanRequest,
         pruner: RowGroupPruner,
     ) -> Self {
-        let context = Arc::new(ScanContext { io, footers, request, pruner });
-        let state = |piece: FileRange| match piece.rows.is_some() && !context.pruner.keep_piece(&piece) {
-            true => PieceState::Pruned(piece),
-            false => PieceState::Listed(piece),
-        };
+        let context = Arc::new(ScanContext {
+            io,
+            footers,
+            request,
+            pruner,
+        });
+        let state =
+            |piece: FileRange| match piece.rows.is_some() && !context.pruner.keep_piece(&piece) {
+                true => PieceState::Pruned(piece),
+                false => PieceState::Listed(piece),
+            };
         let pieces = span.pieces.into_iter().map(state).collect();
-        let mut scan = ParquetScan { context, pieces, open: None };
+        let mut scan = ParquetScan {
+            context,
+            pieces,
+            open: None,
+        };
         scan.read_ahead();
         scan
     }
@@ -129,15 +142,22 @@ impl ParquetScan {
             if at >= PIECES_AHEAD && !self.context.io.wants_reads() {
                 return;
             }
-            let PieceState::Listed(piece) = state else { continue };
+            let PieceState::Listed(piece) = state else {
+                continue;
+            };
             if !is_remote(&piece.path) {
                 return;
             }
             // Where the pages of a part lie, an index tells that may have to be read.
-            let known = self.context.footers.known(&self.context.io, piece).filter(|_| piece.row_range.is_none());
+            let known = self
+                .context
+                .footers
+                .known(&self.context.io, piece)
+                .filter(|_| piece.row_range.is_none());
             if let Some(known) = known {
                 let open = self.context.open_known(piece.clone(), known);
-                open.into_iter().for_each(|open| *state = PieceState::Open(Box::new(open)));
+                open.into_iter()
+                    .for_each(|open| *state = PieceState::Open(Box::new(open)));
             } else if let Ok(runtime) = self.context.io.runtime_handle() {
                 let (context, piece) = (self.context.clone(), piece.clone());
                 let open = move || {
@@ -170,13 +190,19 @@ impl ParquetScan {
         loop {
             if let Some(piece) = &mut self.open {
                 let step = piece.step(&self.context.io, &self.context.request);
-                let step = step.map_err(|fault| piece.blob.explain_fault(&piece.file, &piece.footer.stamp, fault))?;
+                let step = step.map_err(|fault| {
+                    piece
+                        .blob
+                        .explain_fault(&piece.file, &piece.footer.stamp, fault)
+                })?;
                 if let Some(chunk) = step {
                     return Ok(Some(chunk));
                 }
                 // One row group came in one request, and that cannot be half of two versions.
                 if !matches!(piece.blob, FileHandle::Remote(..)) || piece.fetches > 1 {
-                    piece.blob.check_unchanged(&piece.file, &piece.footer.stamp)?;
+                    piece
+                        .blob
+                        .check_unchanged(&piece.file, &piece.footer.stamp)?;
                 }
                 self.open = None;
             }
@@ -197,10 +223,18 @@ impl ScanContext {
     /// A chunk without rows that tells of those of a piece that is not opened.
     fn pruned_piece_chunk(&self, piece: &FileRange) -> Result<Chunk> {
         let columns = origin::resolve_columns(piece, &self.request, |_| false)?;
-        let batch = origin::assemble_batch(&columns, 0, |_, field| Ok(new_empty_array(field.data_type())))?;
+        let batch = origin::assemble_batch(&columns, 0, |_, field| {
+            Ok(new_empty_array(field.data_type()))
+        })?;
         let keys = self.request.row_keys.then(|| RowKeys::from_keys([]));
         let (file, first_row) = (piece.path.as_str().into(), piece.first_row);
-        Ok(Chunk { batch, keys, file, first_row, skipped: piece.rows.unwrap_or_default() })
+        Ok(Chunk {
+            batch,
+            keys,
+            file,
+            first_row,
+            skipped: piece.rows.unwrap_or_default(),
+        })
     }
 
     fn open_piece(&self, piece: FileRange) -> Result<ParquetPieceScan> {
@@ -214,22 +248,36 @@ impl ScanContext {
         let table = self.footers.table();
         let kept = self.footers.kept_rows(&self.io, &piece.path)?;
         let plan = FileProjection::new(&footer, &piece, &self.request, table.as_deref())?;
-        let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
+        let (from, to) = piece
+            .row_groups
+            .unwrap_or((0, footer.metadata.num_row_groups()));
         let mut first_row = piece.first_row;
         let mut groups: Vec<(usize, u64)> = Vec::with_capacity(to - from);
-        for (i, group) in footer.metadata.row_groups().iter().enumerate().take(to).skip(from) {
+        for (i, group) in footer
+            .metadata
+            .row_groups()
+            .iter()
+            .enumerate()
+            .take(to)
+            .skip(from)
+        {
             groups.push((i, first_row));
             first_row += group.num_rows() as u64;
         }
         let rows_of = |(i, first_row): (usize, u64)| {
             let rows = rows_of(&footer, i, piece.row_range);
-            kept.as_ref().map_or(rows, |kept| kept.count(first_row, rows))
+            kept.as_ref()
+                .map_or(rows, |kept| kept.count(first_row, rows))
         };
-        let rows = |groups: &[(usize, u64)]| -> u64 { groups.iter().map(|group| rows_of(*group)).sum() };
+        let rows =
+            |groups: &[(usize, u64)]| -> u64 { groups.iter().map(|group| rows_of(*group)).sum() };
         let all = rows(&groups);
         let names = self.pruner.columns();
         if !names.is_empty() {
-            let columns = ScanRequest { columns: names, ..self.request.clone() };
+            let columns = ScanRequest {
+                columns: names,
+                ..self.request.clone()
+            };
             let indices: Vec<usize> = groups.iter().map(|(i, _)| *i).collect();
             let plan = FileProjection::new(&footer, &piece, &columns, table.as_deref())?;
             let keep = self.pruner.keep_row_groups(&footer, &plan, &indices);
@@ -239,11 +287,23 @@ impl ScanContext {
         let skipped = all - rows(&groups);
         let reads = match &blob {
             // Of a part of a row group only the pages may be wanted that hold it.
-            FileHandle::Remote(_, place, etag) if plan.reads && piece.row_range.is_none() && footer.file.is_none() => {
-                let content = CachedFile { io: self.io.clone(), id: piece.fingerprint };
-                let ranges = |group: usize| column_ranges(footer.metadata.row_group(group), &plan.leaves);
+            FileHandle::Remote(_, place, etag)
+                if plan.reads && piece.row_range.is_none() && footer.file.is_none() =>
+            {
+                let content = CachedFile {
+                    io: self.io.clone(),
+                    id: piece.fingerprint,
+                };
+                let ranges =
+                    |group: usize| column_ranges(footer.metadata.row_group(group), &plan.leaves);
                 let ranges = groups.iter().map(|(group, _)| ranges(*group));
-                Some(RowGroupReads::start(content, place, etag.as_deref(), ranges, COALESCE_BYTES_DEFAULT))
+                Some(RowGroupReads::start(
+                    content,
+                    place,
+                    etag.as_deref(),
+                    ranges,
+                    COALESCE_BYTES_DEFAULT,
+                ))
             }
             _ => None,
         };
@@ -290,7 +350,9 @@ impl ParquetPieceScan {
                 self.group = Some(group);
                 return Ok(Some(chunk));
             }
-            let Some((index, first_row)) = self.groups.pop_front() else { return self.skipped_rows_chunk(request) };
+            let Some((index, first_row)) = self.groups.pop_front() else {
+                return self.skipped_rows_chunk(request);
+            };
             self.fetches += 1;
             self.group = Some(self.open_group(io, request, index, first_row)?);
         }
@@ -302,9 +364,17 @@ impl ParquetPieceScan {
         if skipped == 0 {
             return Ok(None);
         }
-        let batch = origin::assemble_batch(&self.plan.columns, 0, |_, field| Ok(new_empty_array(field.data_type())))?;
+        let batch = origin::assemble_batch(&self.plan.columns, 0, |_, field| {
+            Ok(new_empty_array(field.data_type()))
+        })?;
         let keys = request.row_keys.then(|| RowKeys::sequence(self.seed, 0, 0));
-        Ok(Some(Chunk { batch, keys, file: self.file.clone(), first_row: 0, skipped }))
+        Ok(Some(Chunk {
+            batch,
+            keys,
+            file: self.file.clone(),
+            first_row: 0,
+            skipped,
+        }))
     }
 
     fn open_group(
@@ -319,19 +389,38 @@ impl ParquetPieceScan {
             true => {
                 let batch_rows = request.batch_rows.min(rows as usize).max(1);
                 let reader = match self.indexed_part(io, index)? {
-                    Some((pages, layout)) => {
-                        build_reader(pages, layout, ProjectionMask::all(), 0, self.row_range, batch_rows)
-                    }
+                    Some((pages, layout)) => build_reader(
+                        pages,
+                        layout,
+                        ProjectionMask::all(),
+                        0,
+                        self.row_range,
+                        batch_rows,
+                    ),
                     None => {
-                        let (pages, layout) = (self.page_source(io, index)?, self.reader_layout(index)?);
-                        build_reader(pages, layout, self.plan.mask.clone(), index, self.row_range, batch_rows)
+                        let (pages, layout) =
+                            (self.page_source(io, index)?, self.reader_layout(index)?);
+                        build_reader(
+                            pages,
+                            layout,
+                            self.plan.mask.clone(),
+                            index,
+                            self.row_range,
+                            batch_rows,
+                        )
                     }
                 };
                 Some(reader.map_err(|error| self.decode_fault(index, error))?)
             }
             false => None,
         };
-        Ok(RowGroupScan { index, reader, next_row: first_row, rows_left: rows, dictionaries: HashMap::new() })
+        Ok(RowGroupScan {
+            index,
+            reader,
+            next_row: first_row,
+            rows_left: rows,
+            dictionaries: HashMap::new(),
+        })
     }
 
     /// Where the pages of a row group lie; `None` where it has no index.
@@ -339,7 +428,11 @@ impl ParquetPieceScan {
         let leaves = &self.plan.leaves;
         let key = (self.content, index, leaves.clone());
         self.footers.page_indexes.find_or_read(key, || {
-            let file = FileChunkReader { blob: &self.blob, path: &self.file, size: self.footer.stamp.size };
+            let file = FileChunkReader {
+                blob: &self.blob,
+                path: &self.file,
+                size: self.footer.stamp.size,
+            };
             read_page_index(&file, &self.footer, index, leaves)
         })
     }
@@ -347,17 +440,39 @@ impl ParquetPieceScan {
     /// Asks for the pages of a part of a remote row group. What fails here fails again, and is told, when the part is
     /// read.
     fn begin_part(&mut self, io: &StorageClient) {
-        let (Some(rows), Some((index, _))) = (self.row_range, self.groups.front().copied()) else { return };
+        let (Some(rows), Some((index, _))) = (self.row_range, self.groups.front().copied()) else {
+            return;
+        };
         if !self.plan.reads || self.footer.file.is_some() {
             return;
         }
-        let (FileHandle::Remote(_, place, etag), Ok(found)) = (&self.blob, self.part_index(index)) else { return };
-        let content = CachedFile { io: io.clone(), id: self.content };
-        let begin = |ranges, gap| RowGroupReads::start(content, place, etag.as_deref(), std::iter::once(ranges), gap);
+        let (FileHandle::Remote(_, place, etag), Ok(found)) = (&self.blob, self.part_index(index))
+        else {
+            return;
+        };
+        let content = CachedFile {
+            io: io.clone(),
+            id: self.content,
+        };
+        let begin = |ranges, gap| {
+            RowGroupReads::start(
+                content,
+                place,
+                etag.as_deref(),
+                std::iter::once(ranges),
+                gap,
+            )
+        };
         match found {
-            Some(metadata) => self.part = Some(begin(page_ranges(&metadata, &(rows.0..rows.1)), PART_GAP_BYTES)),
+            Some(metadata) => {
+                self.part = Some(begin(
+                    page_ranges(&metadata, &(rows.0..rows.1)),
+                    PART_GAP_BYTES,
+                ))
+            }
             None => {
-                let ranges = column_ranges(self.footer.metadata.row_group(index), &self.plan.leaves);
+                let ranges =
+                    column_ranges(self.footer.metadata.row_group(index), &self.plan.leaves);
                 self.reads = Some(begin(ranges, COALESCE_BYTES_DEFAULT));
             }
         }
@@ -365,33 +480,54 @@ impl ParquetPieceScan {
 
     /// The pages of a part of a row group, and the metadata of them alone; `None` where the whole row group is read, or
     /// its pages have no index.
-    fn indexed_part(&mut self, io: &StorageClient, index: usize) -> Result<Option<(PageSource, ArrowReaderMetadata)>> {
-        let (Some(rows), size) = (self.row_range, self.footer.stamp.size) else { return Ok(None) };
-        let Some(metadata) = self.part_index(index)? else { return Ok(None) };
+    fn indexed_part(
+        &mut self,
+        io: &StorageClient,
+        index: usize,
+    ) -> Result<Option<(PageSource, ArrowReaderMetadata)>> {
+        let (Some(rows), size) = (self.row_range, self.footer.stamp.size) else {
+            return Ok(None);
+        };
+        let Some(metadata) = self.part_index(index)? else {
+            return Ok(None);
+        };
         let begun = self.part.take();
-        let content = CachedFile { io: io.clone(), id: self.content };
+        let content = CachedFile {
+            io: io.clone(),
+            id: self.content,
+        };
         let pages = match (&self.blob, &self.footer.file) {
             (FileHandle::Local(file), _) => PageSource::Local(file.clone(), size, Some(content)),
             (FileHandle::Remote(..), Some(file)) => PageSource::of_file(file),
             (FileHandle::Remote(_, place, etag), None) => {
                 let ranges = || std::iter::once(page_ranges(&metadata, &(rows.0..rows.1)));
-                let begin = || RowGroupReads::start(content, place, etag.as_deref(), ranges(), PART_GAP_BYTES);
+                let begin = || {
+                    RowGroupReads::start(content, place, etag.as_deref(), ranges(), PART_GAP_BYTES)
+                };
                 begun.unwrap_or_else(begin).next_group(size)?
             }
         };
         let whole = self.plan.layout(&self.footer, index);
         let wanted = wanted_roots(&self.footer, &self.plan.leaves);
-        let fields = whole.fields().iter().enumerate().filter(|(root, _)| wanted.contains(root));
+        let fields = whole
+            .fields()
+            .iter()
+            .enumerate()
+            .filter(|(root, _)| wanted.contains(root));
         let fields: Fields = fields.map(|(_, field)| field.clone()).collect();
         let schema = Arc::new(Schema::new_with_metadata(fields, whole.metadata().clone()));
-        let layout = ArrowReaderMetadata::try_new(metadata, ArrowReaderOptions::new().with_schema(schema))
-            .map_err(|error| self.decode_fault(index, error.into()))?;
+        let layout =
+            ArrowReaderMetadata::try_new(metadata, ArrowReaderOptions::new().with_schema(schema))
+                .map_err(|error| self.decode_fault(index, error.into()))?;
         Ok(Some((pages, layout)))
     }
 
     fn page_source(&mut self, io: &StorageClient, index: usize) -> Result<PageSource> {
         let size = self.footer.stamp.size;
-        let content = CachedFile { io: io.clone(), id: self.content };
+        let content = CachedFile {
+            io: io.clone(),
+            id: self.content,
+        };
         match &self.blob {
             FileHandle::Local(file) => {
                 let group = self.footer.metadata.row_group(index);
@@ -403,9 +539,11 @@ impl ParquetPieceScan {
                 (Some(reads), _) => reads.next_group(size),
                 (None, Some(file)) => Ok(PageSource::of_file(file)),
                 (None, None) => {
-                    let ranges = column_ranges(self.footer.metadata.row_group(index), &self.plan.leaves);
+                    let ranges =
+                        column_ranges(self.footer.metadata.row_group(index), &self.plan.leaves);
                     let (etag, ranges) = (etag.as_deref(), std::iter::once(ranges));
-                    RowGroupReads::start(content, place, etag, ranges, COALESCE_BYTES_DEFAULT).next_group(size)
+                    RowGroupReads::start(content, place, etag, ranges, COALESCE_BYTES_DEFAULT)
+                        .next_group(size)
                 }
             },
         }
@@ -424,38 +562,71 @@ impl ParquetPieceScan {
     }
 
     /// The next chunk of a row group.
-    fn read_chunk(&mut self, group: &mut RowGroupScan, request: &ScanRequest) -> Result<Option<Chunk>> {
+    fn read_chunk(
+        &mut self,
+        group: &mut RowGroupScan,
+        request: &ScanRequest,
+    ) -> Result<Option<Chunk>> {
         let (rows, decoded) = match &mut group.reader {
             None if group.rows_left == 0 => return Ok(None),
-            None => (group.rows_left.min(request.batch_rows as u64) as usize, None),
+            None => (
+                group.rows_left.min(request.batch_rows as u64) as usize,
+                None,
+            ),
             Some(reader) => match catch_decode_panic(|| reader.next().transpose())
                 .map_err(|error| self.decode_fault(group.index, error))?
             {
                 Some(batch) => (batch.num_rows(), Some(batch)),
                 None if group.rows_left == 0 => return Ok(None),
                 None => {
-                    let message = format!("the row group has {} rows less than the footer says", group.rows_left);
-                    return Err(Fault::new(codes::CORRUPT, message).file(self.file.as_ref()).row_group(group.index));
+                    let message = format!(
+                        "the row group has {} rows less than the footer says",
+                        group.rows_left
+                    );
+                    return Err(Fault::new(codes::CORRUPT, message)
+                        .file(self.file.as_ref())
+                        .row_group(group.index));
                 }
             },
         };
         let batch = origin::assemble_batch(&self.plan.columns, rows, |i, field| {
-            let stored = decoded.as_ref().and_then(|batch| batch.column_by_name(&self.plan.stored_names[i]));
-            let stored =
-                stored.ok_or_else(|| Fault::internal(format!("the decoder left out the column `{}`", field.name())))?;
+            let stored = decoded
+                .as_ref()
+                .and_then(|batch| batch.column_by_name(&self.plan.stored_names[i]));
+            let stored = stored.ok_or_else(|| {
+                Fault::internal(format!(
+                    "the decoder left out the column `{}`",
+                    field.name()
+                ))
+            })?;
             self.to_dataset_type(stored, field, i, group)
         })?;
         let first_row = group.next_row;
         group.next_row += rows as u64;
         group.rows_left = group.rows_left.saturating_sub(rows as u64);
-        let keys = request.row_keys.then(|| RowKeys::sequence(self.seed, first_row, rows));
-        let (batch, keys) = match self.kept.as_ref().and_then(|kept| kept.mask(first_row, rows)) {
+        let keys = request
+            .row_keys
+            .then(|| RowKeys::sequence(self.seed, first_row, rows));
+        let (batch, keys) = match self
+            .kept
+            .as_ref()
+            .and_then(|kept| kept.mask(first_row, rows))
+        {
             // Rows keep the keys that they have by their places in the file.
-            Some(mask) => (filter_record_batch(&batch, &mask)?, keys.map(|keys| keys.filter(&mask))),
+            Some(mask) => (
+                filter_record_batch(&batch, &mask)?,
+                keys.map(|keys| keys.filter(&mask)),
+            ),
             None => (batch, keys),
         };
         let skipped = std::mem::take(&mut self.skipped);
-        Ok(Some(Chunk { batch, keys, file: self.file.clone(), first_row, skipped }))
+        Ok(Some(Chunk {
+            batch,
+            keys,
+            file: self.file.clone(),
+            first_row,
+            skipped,
+        }))
     }
 
     /// A column in the dataset's type; its dictionary is the one that earlier chunks had.
@@ -468,17 +639,26 @@ impl ParquetPieceScan {
     ) -> Result<ArrayRef> {
         if logical_type(stored.data_type()) != *field.data_type() {
             return cast(stored, field.data_type()).map_err(|error| {
-                Fault::from(error).file(self.file.as_ref()).row_group(group.index).column(field.name())
+                Fault::from(error)
+                    .file(self.file.as_ref())
+                    .row_group(group.index)
+                    .column(field.name())
             });
         }
         if !matches!(stored.data_type(), DataType::Dictionary(..)) {
             return Ok(stored.clone());
         }
-        let Some(keyed) = stored.as_dictionary_opt::<Int32Type>() else { return Ok(stored.clone()) };
+        let Some(keyed) = stored.as_dictionary_opt::<Int32Type>() else {
+            return Ok(stored.clone());
+        };
         match group.dictionaries.get(&at) {
-            Some(known) if same_buffers(known, keyed.values()) => Ok(Arc::new(keyed.with_values(known.clone()))),
+            Some(known) if same_buffers(known, keyed.values()) => {
+                Ok(Arc::new(keyed.with_values(known.clone())))
+            }
             // Rows without any value come with a dictionary without any value.
-            Some(known) if keyed.null_count() == keyed.len() && known.len() >= keyed.values().len() => {
+            Some(known)
+                if keyed.null_count() == keyed.len() && known.len() >= keyed.values().len() =>
+            {
                 Ok(Arc::new(keyed.with_values(known.clone())))
             }
             Some(_) => Ok(stored.clone()),
@@ -498,7 +678,9 @@ impl ParquetPieceScan {
             .file(self.file.as_ref())
             .row_group(group)
             .hint("write or copy the file anew, or take it out of the source");
-        let FileHandle::Local(file) = &self.blob else { return fault.cause(error) };
+        let FileHandle::Local(file) = &self.blob else {
+            return fault.cause(error);
+        };
         let stored = self.footer.metadata.file_metadata().schema_descr();
         let broken = |leaf: &&usize| {
             let pages = PageSource::Local(file.clone(), self.footer.stamp.size, None);
@@ -506,12 +688,15 @@ impl ParquetPieceScan {
             catch_decode_panic(|| {
                 let layout = ArrowReaderMetadata::try_new(self.footer.metadata.clone(), options)?;
                 let mask = ProjectionMask::leaves(stored, [**leaf]);
-                build_reader(pages, layout, mask, group, None, 8192)?.try_for_each(|batch| batch.map(drop))
+                build_reader(pages, layout, mask, group, None, 8192)?
+                    .try_for_each(|batch| batch.map(drop))
             })
             .is_err()
         };
         match self.plan.leaves.iter().find(broken) {
-            Some(leaf) => fault.column(stored.get_column_root(*leaf).name()).cause(error),
+            Some(leaf) => fault
+                .column(stored.get_column_root(*leaf).name())
+                .cause(error),
             None => fault.cause(error),
         }
     }
@@ -519,7 +704,10 @@ impl ParquetPieceScan {
 
 /// How many rows of a row group are read.
 fn rows_of(footer: &Footer, group: usize, row_range: Option<(u64, u64)>) -> u64 {
-    row_range.map_or(footer.metadata.row_group(group).num_rows() as u64, |(from, to)| to - from)
+    row_range.map_or(
+        footer.metadata.row_group(group).num_rows() as u64,
+        |(from, to)| to - from,
+    )
 }
 
 pub(super) fn build_reader(
@@ -537,7 +725,9 @@ pub(super) fn build_reader(
             .with_batch_size(batch_rows);
         if let Some((from, to)) = row_range {
             let skipped = RowSelector::skip(from as usize);
-            builder = builder.with_row_selection(vec![skipped, RowSelector::select((to - from) as usize)].into());
+            builder = builder.with_row_selection(
+                vec![skipped, RowSelector::select((to - from) as usize)].into(),
+            );
         }
         Ok(builder.build()?)
     })

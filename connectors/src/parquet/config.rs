@@ -45,7 +45,10 @@ pub struct ParquetSource {
 impl ParquetSource {
     /// The files of a path, with all defaults.
     pub fn at(path: impl Into<String>) -> Self {
-        ParquetSource { path: Some(path.into()), ..ParquetSource::default() }
+        ParquetSource {
+            path: Some(path.into()),
+            ..ParquetSource::default()
+        }
     }
 
     pub(super) fn all_paths(&self) -> Vec<&str> {
@@ -133,7 +136,10 @@ impl ConnectorConfig for ParquetSink {
     fn check(&self) -> ConfigResult<()> {
         let positive = |ok: bool, field: &str| match ok {
             true => Ok(()),
-            false => Err(ConfigError::at(field, format!("`{field}` must be at least 1"))),
+            false => Err(ConfigError::at(
+                field,
+                format!("`{field}` must be at least 1"),
+            )),
         };
         positive(self.file_bytes_target > 0, "file_bytes_target")?;
         positive(self.group_rows_max > 0, "group_rows_max")?;

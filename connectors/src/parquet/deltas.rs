@@ -110,14 +110,22 @@ pub(super) enum AnyDeltaColumn {
 }
 
 /// The numbers of a column; `None` where its type is none of those whose order is that of signed numbers.
-pub(super) fn delta_column<'a>(arrays: impl Iterator<Item = &'a ArrayRef> + Clone) -> Option<AnyDeltaColumn> {
+pub(super) fn delta_column<'a>(
+    arrays: impl Iterator<Item = &'a ArrayRef> + Clone,
+) -> Option<AnyDeltaColumn> {
     let physical = match arrays.clone().next()?.data_type() {
-        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Date32 | DataType::Time32(_) => DataType::Int32,
+        DataType::Int8
+        | DataType::Int16
+        | DataType::Int32
+        | DataType::Date32
+        | DataType::Time32(_) => DataType::Int32,
         DataType::Int64 | DataType::Time64(_) | DataType::Timestamp(..) => DataType::Int64,
         _ => return None,
     };
     // Most have that layout already.
-    let arrays = arrays.map(|array| cast(array, &physical).ok()).collect::<Option<Vec<_>>>()?;
+    let arrays = arrays
+        .map(|array| cast(array, &physical).ok())
+        .collect::<Option<Vec<_>>>()?;
     Some(match physical {
         DataType::Int32 => AnyDeltaColumn::Narrow(DeltaColumn::from_arrays::<Int32Type>(&arrays)?),
         _ => AnyDeltaColumn::Wide(DeltaColumn::from_arrays::<Int64Type>(&arrays)?),
@@ -135,16 +143,25 @@ impl<W: DeltaInteger> DeltaColumn<W> {
             match array.nulls().filter(|nulls| nulls.null_count() > 0) {
                 None => {
                     values.extend_from_slice(array.values());
-                    levels.iter_mut().for_each(|levels| levels.resize(levels.len() + array.len(), 1));
+                    levels
+                        .iter_mut()
+                        .for_each(|levels| levels.resize(levels.len() + array.len(), 1));
                 }
                 Some(nulls) => {
                     let present = array.values().iter().zip(nulls).filter(|(_, valid)| *valid);
                     values.extend(present.map(|(value, _)| *value));
-                    levels.iter_mut().for_each(|levels| levels.extend(nulls.iter().map(u32::from)));
+                    levels
+                        .iter_mut()
+                        .for_each(|levels| levels.extend(nulls.iter().map(u32::from)));
                 }
             }
         }
-        Some(DeltaColumn { values, levels, taken: 0, pages: Vec::new() })
+        Some(DeltaColumn {
+            values,
+            levels,
+            taken: 0,
+            pages: Vec::new(),
+        })
     }
 }
 
@@ -176,18 +193,29 @@ impl<W: DeltaInteger> EncodableColumn for DeltaColumn<W> {
     }
 
     fn statistics(&self) -> Statistics {
-        W::statistics(min_max(&self.values), (self.count() - self.values.len()) as u64)
+        W::statistics(
+            min_max(&self.values),
+            (self.count() - self.values.len()) as u64,
+        )
     }
 
     fn index(self) -> Result<Option<ColumnIndexMetaData>> {
         let mut index = ColumnIndexBuilder::new(W::TYPE);
         for (bounds, nulls) in &self.pages {
-            let (min, max) = bounds.map(|(min, max)| (min.bytes(), max.bytes())).unwrap_or_default();
+            let (min, max) = bounds
+                .map(|(min, max)| (min.bytes(), max.bytes()))
+                .unwrap_or_default();
             index.append(bounds.is_none(), min, max, *nulls as i64);
         }
-        let bounds: Vec<(W, W)> = self.pages.into_iter().filter_map(|(bounds, _)| bounds).collect();
+        let bounds: Vec<(W, W)> = self
+            .pages
+            .into_iter()
+            .filter_map(|(bounds, _)| bounds)
+            .collect();
         let is_in_order = |is: fn(&W, &W) -> bool| {
-            bounds.windows(2).all(|pair| is(&pair[0].0, &pair[1].0) && is(&pair[0].1, &pair[1].1))
+            bounds
+                .windows(2)
+                .all(|pair| is(&pair[0].0, &pair[1].0) && is(&pair[0].1, &pair[1].1))
         };
         index.set_boundary_order(match (is_in_order(W::le), is_in_order(W::ge)) {
             (true, _) => BoundaryOrder::ASCENDING,
@@ -201,20 +229,31 @@ impl<W: DeltaInteger> EncodableColumn for DeltaColumn<W> {
 /// The least and the greatest.
 fn min_max<W: DeltaInteger>(values: &[W]) -> Option<(W, W)> {
     let first = *values.first()?;
-    Some(values.iter().fold((first, first), |(min, max), value| (min.min(*value), max.max(*value))))
+    Some(values.iter().fold((first, first), |(min, max), value| {
+        (min.min(*value), max.max(*value))
+    }))
 }
 
 /// A header, and blocks of differences: of each the least one, and how much the others are more.
 fn encode<W: DeltaInteger>(values: &[W], out: &mut Vec<u8>) {
     let block = W::PART * PARTS;
-    [block, PARTS, values.len()].into_iter().for_each(|number| encode_varint(number as u64, out));
-    encode_varint(zigzag(values.first().copied().unwrap_or_default().wide()), out);
+    [block, PARTS, values.len()]
+        .into_iter()
+        .for_each(|number| encode_varint(number as u64, out));
+    encode_varint(
+        zigzag(values.first().copied().unwrap_or_default().wide()),
+        out,
+    );
     let mut deltas: Vec<W> = Vec::with_capacity(block);
     let mut more: Vec<u64> = Vec::with_capacity(W::PART);
     for pairs in (0..values.len().saturating_sub(1)).step_by(block) {
         let end = values.len().min(pairs + block + 1);
         deltas.clear();
-        deltas.extend(values[pairs..end].windows(2).map(|pair| pair[1].minus(pair[0])));
+        deltas.extend(
+            values[pairs..end]
+                .windows(2)
+                .map(|pair| pair[1].minus(pair[0])),
+        );
         let least = deltas.iter().copied().min().unwrap_or_default();
         encode_varint(zigzag(least.wide()), out);
         let widths = out.len();
@@ -222,7 +261,8 @@ fn encode<W: DeltaInteger>(values: &[W], out: &mut Vec<u8>) {
         for (part, deltas) in deltas.chunks(W::PART).enumerate() {
             more.clear();
             more.extend(deltas.iter().map(|delta| delta.minus(least).bits()));
-            let width = (u64::BITS - more.iter().fold(0, |all, more| all | more).leading_zeros()) as u8;
+            let width =
+                (u64::BITS - more.iter().fold(0, |all, more| all | more).leading_zeros()) as u8;
             // The last part is filled up.
             more.resize(W::PART, 0);
             out[widths + part] = width;
@@ -241,7 +281,8 @@ mod tests {
     use std::sync::Arc;
 
     use arrow::array::{
-        Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch, TimestampMicrosecondArray, UInt32Array,
+        Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch, TimestampMicrosecondArray,
+        UInt32Array,
     };
     use arrow::compute::concat_batches;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -256,11 +297,17 @@ mod tests {
     fn random_numbers(rows: usize, bits: u32, nulls: u64) -> Int64Array {
         let mut state = 7u64 + u64::from(bits);
         let mut random = move || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             state >> 11
         };
         let number = |_| {
-            let number = if bits == 0 { 5 } else { (random() as i64) >> (53 - bits.min(53)) };
+            let number = if bits == 0 {
+                5
+            } else {
+                (random() as i64) >> (53 - bits.min(53))
+            };
             let number = match random() % 1000 {
                 0 if bits >= 31 => i64::from(i32::MIN),
                 1 if bits >= 31 => i64::from(i32::MAX),
@@ -277,17 +324,39 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         for rows in [0, 1, 2, 32, 33, 128, 129, 257, 20_001, 45_000] {
-            for (bits, nulls) in [(0, 0), (0, 2), (1, 0), (6, 7), (12, 1), (24, 0), (25, 0), (31, 3), (53, 0), (53, 5)]
-            {
+            for (bits, nulls) in [
+                (0, 0),
+                (0, 2),
+                (1, 0),
+                (6, 7),
+                (12, 1),
+                (24, 0),
+                (25, 0),
+                (31, 3),
+                (53, 0),
+                (53, 5),
+            ] {
                 let wide = random_numbers(rows, bits, nulls);
                 let narrow = |bits: u32| random_numbers(rows, bits.min(31), nulls);
                 let to = |array: &Int64Array, of: DataType| cast(array, &of).unwrap();
                 let columns: Vec<(&str, ArrayRef, bool)> = vec![
-                    ("tiny", to(&random_numbers(rows, bits.min(7), nulls), DataType::Int8), true),
-                    ("small", to(&random_numbers(rows, bits.min(15), nulls), DataType::Int16), true),
+                    (
+                        "tiny",
+                        to(&random_numbers(rows, bits.min(7), nulls), DataType::Int8),
+                        true,
+                    ),
+                    (
+                        "small",
+                        to(&random_numbers(rows, bits.min(15), nulls), DataType::Int16),
+                        true,
+                    ),
                     ("int", to(&narrow(bits), DataType::Int32), true),
                     ("date", to(&narrow(bits), DataType::Int32), true),
-                    ("time", Arc::new(wide.iter().collect::<TimestampMicrosecondArray>()), true),
+                    (
+                        "time",
+                        Arc::new(wide.iter().collect::<TimestampMicrosecondArray>()),
+                        true,
+                    ),
                     ("long", Arc::new(wide), true),
                     ("plain", Arc::new(random_numbers(rows, bits, 0)), false),
                 ];
@@ -295,7 +364,11 @@ mod tests {
                 let dates = cast(whole.column(3), &DataType::Date32).unwrap();
                 let mut all: Vec<(String, ArrayRef, bool)> = Vec::new();
                 for (field, column) in whole.schema().fields().iter().zip(whole.columns()) {
-                    let column = if field.name() == "date" { dates.clone() } else { column.clone() };
+                    let column = if field.name() == "date" {
+                        dates.clone()
+                    } else {
+                        column.clone()
+                    };
                     all.push((field.name().clone(), column, field.is_nullable()));
                 }
                 whole = RecordBatch::try_from_iter_with_nullable(all).unwrap();
@@ -304,17 +377,28 @@ mod tests {
                 let bytes = write_row_group(&schema, &cut, ParquetCompression::Snappy);
                 assert_eq!(
                     bytes,
-                    write_row_group(&schema, std::slice::from_ref(&whole), ParquetCompression::Snappy),
+                    write_row_group(
+                        &schema,
+                        std::slice::from_ref(&whole),
+                        ParquetCompression::Snappy
+                    ),
                     "in other batches"
                 );
-                let reader = ParquetRecordBatchReaderBuilder::try_new(bytes.clone()).unwrap().build().unwrap();
+                let reader = ParquetRecordBatchReaderBuilder::try_new(bytes.clone())
+                    .unwrap()
+                    .build()
+                    .unwrap();
                 let read: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
                 let read = concat_batches(&whole.schema(), &read).unwrap();
                 assert_eq!(read, whole, "{rows} rows of {bits} bits, a null in {nulls}");
                 if rows > 0 {
                     assert_same_metadata(
                         &bytes,
-                        &write_row_group(&schema, std::slice::from_ref(&whole), ParquetCompression::Lz4),
+                        &write_row_group(
+                            &schema,
+                            std::slice::from_ref(&whole),
+                            ParquetCompression::Lz4,
+                        ),
                     );
                 }
             }
@@ -324,22 +408,50 @@ mod tests {
     /// Compares what two files tell of their columns and pages; the general writer wrote the second one.
     fn assert_same_metadata(own: &bytes::Bytes, other: &bytes::Bytes) {
         let options = || ReadOptionsBuilder::new().with_page_index().build();
-        let open = |bytes: &bytes::Bytes| SerializedFileReader::new_with_options(bytes.clone(), options()).unwrap();
+        let open = |bytes: &bytes::Bytes| {
+            SerializedFileReader::new_with_options(bytes.clone(), options()).unwrap()
+        };
         let (own, other) = (open(own), open(other));
         let (own, other) = (own.metadata(), other.metadata());
-        for (at, (own_column, other_column)) in
-            own.row_group(0).columns().iter().zip(other.row_group(0).columns()).enumerate()
+        for (at, (own_column, other_column)) in own
+            .row_group(0)
+            .columns()
+            .iter()
+            .zip(other.row_group(0).columns())
+            .enumerate()
         {
-            assert!(own_column.encodings().any(|of| of == Encoding::DELTA_BINARY_PACKED), "column {at}");
-            let (own_stats, other_stats) = (own_column.statistics().unwrap(), other_column.statistics().unwrap());
-            assert_eq!(own_stats.min_bytes_opt(), other_stats.min_bytes_opt(), "column {at}");
-            assert_eq!(own_stats.max_bytes_opt(), other_stats.max_bytes_opt(), "column {at}");
-            assert_eq!(own_stats.null_count_opt(), other_stats.null_count_opt(), "column {at}");
+            assert!(
+                own_column
+                    .encodings()
+                    .any(|of| of == Encoding::DELTA_BINARY_PACKED),
+                "column {at}"
+            );
+            let (own_stats, other_stats) = (
+                own_column.statistics().unwrap(),
+                other_column.statistics().unwrap(),
+            );
+            assert_eq!(
+                own_stats.min_bytes_opt(),
+                other_stats.min_bytes_opt(),
+                "column {at}"
+            );
+            assert_eq!(
+                own_stats.max_bytes_opt(),
+                other_stats.max_bytes_opt(),
+                "column {at}"
+            );
+            assert_eq!(
+                own_stats.null_count_opt(),
+                other_stats.null_count_opt(),
+                "column {at}"
+            );
             assert_eq!(own_column.num_values(), other_column.num_values());
             let index = &own.column_index().unwrap()[0][at];
             let offsets = own.offset_index().unwrap()[0][at].page_locations();
             assert_eq!(index.num_pages() as usize, offsets.len());
-            let nulls: i64 = (0..offsets.len()).filter_map(|page| index.null_count(page)).sum();
+            let nulls: i64 = (0..offsets.len())
+                .filter_map(|page| index.null_count(page))
+                .sum();
             assert_eq!(nulls as u64, own_stats.null_count_opt().unwrap());
         }
     }
@@ -353,7 +465,12 @@ mod tests {
             (Arc::new(Int32Array::from(vec![1, -1])), true),
         ];
         for (array, is_one) in arrays {
-            assert_eq!(delta_column([&array].into_iter()).is_some(), is_one, "{}", array.data_type());
+            assert_eq!(
+                delta_column([&array].into_iter()).is_some(),
+                is_one,
+                "{}",
+                array.data_type()
+            );
         }
     }
 }

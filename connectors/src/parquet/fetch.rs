@@ -103,11 +103,16 @@ impl PageSource {
         }
         let read = |(start, length): (u64, u64)| {
             let length = length as usize;
-            let bytes = io.read_through_cache(*id, start, length, || read_exact(file, start, length)).ok()?;
+            let bytes = io
+                .read_through_cache(*id, start, length, || read_exact(file, start, length))
+                .ok()?;
             Some((start, bytes))
         };
         let parts = ranges().map(read).collect::<Option<Vec<_>>>()?;
-        Some(PageSource::Fetched(Arc::new(FetchedParts::new(parts)), size))
+        Some(PageSource::Fetched(
+            Arc::new(FetchedParts::new(parts)),
+            size,
+        ))
     }
 }
 
@@ -117,30 +122,51 @@ impl ChunkReader for PageSource {
     fn get_read(&self, start: u64) -> parquet::errors::Result<PageStream> {
         match self {
             PageSource::Local(file, size, content) => {
-                let rest = |at| BufReader::with_capacity(HEADER_BYTES, PositionedReader { file: file.clone(), at });
-                let Some(CachedFile { io, id }) = content else { return Ok(PageStream::File(rest(start))) };
+                let rest = |at| {
+                    BufReader::with_capacity(
+                        HEADER_BYTES,
+                        PositionedReader {
+                            file: file.clone(),
+                            at,
+                        },
+                    )
+                };
+                let Some(CachedFile { io, id }) = content else {
+                    return Ok(PageStream::File(rest(start)));
+                };
                 let length = HEADER_BYTES.min(size.saturating_sub(start) as usize);
-                let first = io.read_through_cache(*id, start, length, || read_exact(file, start, length))?;
-                Ok(PageStream::Begun(first.reader().chain(rest(start + length as u64))))
+                let first =
+                    io.read_through_cache(*id, start, length, || read_exact(file, start, length))?;
+                Ok(PageStream::Begun(
+                    first.reader().chain(rest(start + length as u64)),
+                ))
             }
-            PageSource::Fetched(parts, _) => {
-                Ok(PageStream::Parts(PartsReader { parts: parts.clone(), at: start, part: Bytes::new() }))
-            }
+            PageSource::Fetched(parts, _) => Ok(PageStream::Parts(PartsReader {
+                parts: parts.clone(),
+                at: start,
+                part: Bytes::new(),
+            })),
         }
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
         match self {
             PageSource::Local(_, size, _) if start.saturating_add(length as u64) > *size => {
-                Err(ParquetError::EOF(format!("{length} bytes at {start} lie beyond the end of the file")))
+                Err(ParquetError::EOF(format!(
+                    "{length} bytes at {start} lie beyond the end of the file"
+                )))
             }
             PageSource::Local(file, _, None) => Ok(read_exact(file, start, length)?),
             PageSource::Local(file, _, Some(CachedFile { io, id })) => {
                 Ok(io.read_through_cache(*id, start, length, || read_exact(file, start, length))?)
             }
-            PageSource::Fetched(parts, _) => parts.slice(start..start + length as u64).ok_or_else(|| {
-                ParquetError::EOF(format!("{length} bytes at {start} lie beyond the end of the column"))
-            }),
+            PageSource::Fetched(parts, _) => {
+                parts.slice(start..start + length as u64).ok_or_else(|| {
+                    ParquetError::EOF(format!(
+                        "{length} bytes at {start} lie beyond the end of the column"
+                    ))
+                })
+            }
         }
     }
 }
@@ -165,7 +191,9 @@ struct GroupRanges {
 /// Where the wanted columns of a row group lie.
 pub(super) fn column_ranges(group: &RowGroupMetaData, leaves: &[usize]) -> Vec<Range<u64>> {
     let ranges = leaves.iter().map(|leaf| group.column(*leaf).byte_range());
-    ranges.map(|(start, length)| start..start + length).collect()
+    ranges
+        .map(|(start, length)| start..start + length)
+        .collect()
 }
 
 impl RowGroupReads {
@@ -180,7 +208,11 @@ impl RowGroupReads {
         let divide = |ranges: Vec<Range<u64>>| {
             let mut divided = GroupRanges::default();
             for range in ranges {
-                match content.io.cached_range(content.id, range.start, (range.end - range.start) as usize) {
+                match content.io.cached_range(
+                    content.id,
+                    range.start,
+                    (range.end - range.start) as usize,
+                ) {
                     Some(bytes) => divided.known.push((range.start, bytes)),
                     None => divided.wanted.push(range),
                 }
@@ -188,20 +220,35 @@ impl RowGroupReads {
             divided
         };
         let groups: Vec<GroupRanges> = groups.map(divide).collect();
-        let wanted: Vec<Vec<Range<u64>>> = groups.iter().map(|group| group.wanted.clone()).collect();
-        RowGroupReads { reads: content.io.plan_reads(place, etag, &wanted, gap), content, groups, next: 0 }
+        let wanted: Vec<Vec<Range<u64>>> =
+            groups.iter().map(|group| group.wanted.clone()).collect();
+        RowGroupReads {
+            reads: content.io.plan_reads(place, etag, &wanted, gap),
+            content,
+            groups,
+            next: 0,
+        }
     }
 
     /// Waits for the next row group.
     pub(super) fn next_group(&mut self, size: u64) -> Result<PageSource> {
-        let group = self.groups.get_mut(self.next).map(std::mem::take).unwrap_or_default();
+        let group = self
+            .groups
+            .get_mut(self.next)
+            .map(std::mem::take)
+            .unwrap_or_default();
         let mut parts = self.reads.take(self.next)?;
         self.next += 1;
         for range in group.wanted {
             let length = (range.end - range.start) as usize;
-            self.content.io.cache_range(self.content.id, range.start, length, || parts.slice(range));
+            self.content
+                .io
+                .cache_range(self.content.id, range.start, length, || parts.slice(range));
         }
-        group.known.into_iter().for_each(|(start, bytes)| parts.insert(start, bytes));
+        group
+            .known
+            .into_iter()
+            .for_each(|(start, bytes)| parts.insert(start, bytes));
         Ok(PageSource::Fetched(Arc::new(parts), size))
     }
 }

@@ -24,9 +24,19 @@ pub(crate) struct FileBatches {
 
 impl FileBatches {
     /// Opens a file of known size.
-    pub(crate) fn open(io: &StorageClient, footers: &FooterCache, path: &str, size: u64) -> Result<FileBatches> {
+    pub(crate) fn open(
+        io: &StorageClient,
+        footers: &FooterCache,
+        path: &str,
+        size: u64,
+    ) -> Result<FileBatches> {
         let OpenedFile { blob, footer } = footers.open_logged(io, path, size)?;
-        Ok(FileBatches { io: io.clone(), path: path.to_owned(), blob, footer })
+        Ok(FileBatches {
+            io: io.clone(),
+            path: path.to_owned(),
+            blob,
+            footer,
+        })
     }
 
     pub(crate) fn metadata(&self) -> Arc<ParquetMetaData> {
@@ -42,15 +52,27 @@ impl FileBatches {
     ) -> impl Iterator<Item = Result<RecordBatch>> + Send {
         let mask = mask.unwrap_or_else(ProjectionMask::all);
         let stored = self.footer.metadata.file_metadata().schema_descr();
-        let leaves: Vec<usize> = (0..stored.num_columns()).filter(|leaf| mask.leaf_included(*leaf)).collect();
+        let leaves: Vec<usize> = (0..stored.num_columns())
+            .filter(|leaf| mask.leaf_included(*leaf))
+            .collect();
         let groups = self.footer.metadata.num_row_groups();
         let size = self.footer.stamp.size;
-        let content = CachedFile { io: self.io.clone(), id: ContentId::of(self.path.as_bytes()) };
+        let content = CachedFile {
+            io: self.io.clone(),
+            id: ContentId::of(self.path.as_bytes()),
+        };
         let mut reads = match &self.blob {
             FileHandle::Remote(_, place, etag) => {
-                let ranges = |group: usize| column_ranges(self.footer.metadata.row_group(group), &leaves);
+                let ranges =
+                    |group: usize| column_ranges(self.footer.metadata.row_group(group), &leaves);
                 let ranges = (0..groups).map(ranges);
-                Some(RowGroupReads::start(content, place, etag.as_deref(), ranges, COALESCE_BYTES_DEFAULT))
+                Some(RowGroupReads::start(
+                    content,
+                    place,
+                    etag.as_deref(),
+                    ranges,
+                    COALESCE_BYTES_DEFAULT,
+                ))
             }
             FileHandle::Local(_) => None,
         };
@@ -58,21 +80,28 @@ impl FileBatches {
             let pages = match (&self.blob, &mut reads) {
                 (FileHandle::Local(file), _) => PageSource::Local(file.clone(), size, None),
                 (_, Some(reads)) => reads.next_group(size)?,
-                (FileHandle::Remote(..), None) => return Err(Fault::internal("a remote file without reads")),
+                (FileHandle::Remote(..), None) => {
+                    return Err(Fault::internal("a remote file without reads"));
+                }
             };
             let path = self.path.clone();
             let failed = move |error: arrow::error::ArrowError| {
-                let fault = Fault::new(codes::CORRUPT, "the row group cannot be decoded").file(&path);
+                let fault =
+                    Fault::new(codes::CORRUPT, "the row group cannot be decoded").file(&path);
                 fault.row_group(group).cause(error)
             };
             let reader = build_reader(pages, layout.clone(), mask.clone(), group, None, batch_rows);
-            Ok(reader.map_err(&failed)?.map(move |batch| batch.map_err(&failed)))
+            Ok(reader
+                .map_err(&failed)?
+                .map(move |batch| batch.map_err(&failed)))
         };
-        (0..groups).map(open).flat_map(|rows| -> Box<dyn Iterator<Item = Result<RecordBatch>> + Send> {
-            match rows {
-                Ok(rows) => Box::new(rows),
-                Err(fault) => Box::new(std::iter::once(Err(fault))),
-            }
-        })
+        (0..groups).map(open).flat_map(
+            |rows| -> Box<dyn Iterator<Item = Result<RecordBatch>> + Send> {
+                match rows {
+                    Ok(rows) => Box::new(rows),
+                    Err(fault) => Box::new(std::iter::once(Err(fault))),
+                }
+            },
+        )
     }
 }

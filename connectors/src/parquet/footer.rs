@@ -10,7 +10,9 @@ use forebay_model::{ContentId, Fault, FileRange, Result, codes};
 use forebay_storage::StorageClient;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader};
+use parquet::file::metadata::{
+    FooterTail, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
+};
 
 use super::checksums::footer_checksum_matches;
 use super::page_index::PageIndexCache;
@@ -61,7 +63,9 @@ impl Footer {
 
     /// Whether it is that of the file that a piece was found in.
     fn is_of(&self, piece: &FileRange) -> bool {
-        self.stamp.fingerprint(&piece.relative, &piece.partition, Some(self.digest)) == piece.fingerprint
+        self.stamp
+            .fingerprint(&piece.relative, &piece.partition, Some(self.digest))
+            == piece.fingerprint
     }
 }
 
@@ -95,9 +99,16 @@ pub(crate) struct OpenedFile {
 impl FooterCache {
     /// Keeps the etags of objects as they were listed: their pieces are read by them.
     pub(super) fn keep_versions(&self, files: &[ListedFile]) {
-        let small = files.iter().map(|file| file.stamp.size).filter(|size| *size <= WHOLE_FILE_BYTES_MAX);
-        self.reads_small_files.store(small.sum::<u64>() <= WHOLE_FILES_BYTES_MAX, Ordering::Relaxed);
-        let version = |file: &ListedFile| Some((file.path.clone(), (file.stamp.clone(), file.etag.clone()?)));
+        let small = files
+            .iter()
+            .map(|file| file.stamp.size)
+            .filter(|size| *size <= WHOLE_FILE_BYTES_MAX);
+        self.reads_small_files.store(
+            small.sum::<u64>() <= WHOLE_FILES_BYTES_MAX,
+            Ordering::Relaxed,
+        );
+        let version =
+            |file: &ListedFile| Some((file.path.clone(), (file.stamp.clone(), file.etag.clone()?)));
         if let Ok(mut listed) = self.listed.lock() {
             *listed = files.iter().filter_map(version).collect();
         }
@@ -116,16 +127,29 @@ impl FooterCache {
     }
 
     /// The rows of a file that its table still has; `None` means all.
-    pub(super) fn kept_rows(&self, io: &StorageClient, path: &str) -> Result<Option<Arc<KeptRows>>> {
-        self.table().map_or(Ok(None), |table| table.kept_rows(io, path))
+    pub(super) fn kept_rows(
+        &self,
+        io: &StorageClient,
+        path: &str,
+    ) -> Result<Option<Arc<KeptRows>>> {
+        self.table()
+            .map_or(Ok(None), |table| table.kept_rows(io, path))
     }
 
     /// The footer of a file of a table, in one request. The log tells the file's size.
-    pub(crate) fn open_logged(&self, io: &StorageClient, path: &str, size: u64) -> Result<OpenedFile> {
+    pub(crate) fn open_logged(
+        &self,
+        io: &StorageClient,
+        path: &str,
+        size: u64,
+    ) -> Result<OpenedFile> {
         let known = self.get(path).filter(|footer| footer.stamp.size == size);
         if let Some(footer) = known.filter(|footer| footer.etag.is_some()) {
             let etag = footer.etag.as_deref().unwrap_or_default();
-            return Ok(OpenedFile { blob: blob::open_version(io, path, etag)?, footer });
+            return Ok(OpenedFile {
+                blob: blob::open_version(io, path, etag)?,
+                footer,
+            });
         }
         let tail = match is_remote(path) {
             true => blob::open_tail(io, path, size, TAIL_BYTES.min(size))?,
@@ -135,7 +159,11 @@ impl FooterCache {
             Some((blob, stamp, tail)) => self.load(blob, path, stamp, Some(tail))?,
             None => self.open(io, path)?,
         };
-        if opened.footer.stamp.size == size { Ok(opened) } else { Err(blob::changed_fault(path)) }
+        if opened.footer.stamp.size == size {
+            Ok(opened)
+        } else {
+            Err(blob::changed_fault(path))
+        }
     }
 
     /// Opens a file and gives its footer, from memory when the file has not changed.
@@ -149,9 +177,14 @@ impl FooterCache {
 
     /// The footer of a file as it was listed. An object that has changed since is a fault.
     pub(super) fn open_listed(&self, io: &StorageClient, file: &ListedFile) -> Result<OpenedFile> {
-        let Some(etag) = &file.etag else { return self.open(io, &file.path) };
+        let Some(etag) = &file.etag else {
+            return self.open(io, &file.path);
+        };
         let blob = blob::open_version(io, &file.path, etag)?;
-        match self.get(&file.path).filter(|footer| footer.stamp == file.stamp) {
+        match self
+            .get(&file.path)
+            .filter(|footer| footer.stamp == file.stamp)
+        {
             Some(footer) => Ok(OpenedFile { blob, footer }),
             None => {
                 let tail_bytes = match self.reads_small_files.load(Ordering::Relaxed) {
@@ -168,7 +201,9 @@ impl FooterCache {
     /// the file is still the same.
     pub(super) fn known(&self, io: &StorageClient, piece: &FileRange) -> Option<OpenedFile> {
         let logged = self.table().and_then(|table| table.size(&piece.path));
-        let is_of = |footer: &Footer| logged.map_or_else(|| footer.is_of(piece), |size| footer.stamp.size == size);
+        let is_of = |footer: &Footer| {
+            logged.map_or_else(|| footer.is_of(piece), |size| footer.stamp.size == size)
+        };
         let footer = self.get(&piece.path).filter(|footer| is_of(footer))?;
         let blob = blob::open_version(io, &piece.path, footer.etag.as_deref()?).ok()?;
         Some(OpenedFile { blob, footer })
@@ -182,12 +217,20 @@ impl FooterCache {
         if let Some(size) = self.table().and_then(|table| table.size(&piece.path)) {
             return self.open_logged(io, &piece.path, size);
         }
-        let listed = self.listed.lock().ok().and_then(|listed| listed.get(&piece.path).cloned());
+        let listed = self
+            .listed
+            .lock()
+            .ok()
+            .and_then(|listed| listed.get(&piece.path).cloned());
         if let Some((stamp, etag)) = listed {
             let blob = blob::open_version(io, &piece.path, &etag)?;
             let tail = read_tail(&blob, &piece.path, stamp.size, opening_bytes(stamp.size))?;
             let opened = self.load(blob, &piece.path, stamp, Some(tail))?;
-            return if opened.footer.is_of(piece) { Ok(opened) } else { Err(blob::changed_fault(&piece.path)) };
+            return if opened.footer.is_of(piece) {
+                Ok(opened)
+            } else {
+                Err(blob::changed_fault(&piece.path))
+            };
         }
         // A whole file tells its size.
         let tail = match piece.row_groups {
@@ -200,10 +243,20 @@ impl FooterCache {
             Some((blob, stamp, tail)) => self.load(blob, &piece.path, stamp, Some(tail))?,
             None => self.open(io, &piece.path)?,
         };
-        if opened.footer.is_of(piece) { Ok(opened) } else { Err(blob::changed_fault(&piece.path)) }
+        if opened.footer.is_of(piece) {
+            Ok(opened)
+        } else {
+            Err(blob::changed_fault(&piece.path))
+        }
     }
 
-    fn load(&self, blob: FileHandle, path: &str, stamp: FileStamp, tail: Option<Bytes>) -> Result<OpenedFile> {
+    fn load(
+        &self,
+        blob: FileHandle,
+        path: &str,
+        stamp: FileStamp,
+        tail: Option<Bytes>,
+    ) -> Result<OpenedFile> {
         let footer = Arc::new(load_footer(&blob, path, stamp, tail)?);
         self.keep(path, &footer);
         Ok(OpenedFile { blob, footer })
@@ -219,7 +272,9 @@ impl FooterCache {
     }
 
     fn keep(&self, path: &str, footer: &Arc<Footer>) {
-        let Ok(mut kept) = self.kept.lock() else { return };
+        let Ok(mut kept) = self.kept.lock() else {
+            return;
+        };
         kept.uses += 1;
         let now = kept.uses;
         kept.bytes += footer.memory_bytes();
@@ -230,7 +285,11 @@ impl FooterCache {
             return;
         }
         // Half of them at a time, so that the search for the oldest costs little per footer.
-        let mut ages: Vec<(u64, String)> = kept.by_path.iter().map(|(path, (_, used))| (*used, path.clone())).collect();
+        let mut ages: Vec<(u64, String)> = kept
+            .by_path
+            .iter()
+            .map(|(path, (_, used))| (*used, path.clone()))
+            .collect();
         ages.sort_unstable();
         for (_, path) in ages {
             if kept.bytes <= KEPT_BYTES_MAX / 2 {
@@ -245,7 +304,11 @@ impl FooterCache {
 
 /// Bytes to read of a remote file whose rows are read next.
 fn opening_bytes(size: u64) -> u64 {
-    if size <= WHOLE_FILE_BYTES_MAX { size } else { TAIL_BYTES }
+    if size <= WHOLE_FILE_BYTES_MAX {
+        size
+    } else {
+        TAIL_BYTES
+    }
 }
 
 /// The last bytes of a remote file.
@@ -253,10 +316,17 @@ fn read_tail(blob: &FileHandle, path: &str, size: u64, bytes: u64) -> Result<Byt
     blob.read(path, size.saturating_sub(bytes)..size)
 }
 
-fn load_footer(blob: &FileHandle, path: &str, stamp: FileStamp, tail: Option<Bytes>) -> Result<Footer> {
+fn load_footer(
+    blob: &FileHandle,
+    path: &str,
+    stamp: FileStamp,
+    tail: Option<Bytes>,
+) -> Result<Footer> {
     // A copy: what the store gave counts as read ahead as long as it is held.
     let is_whole = matches!(blob, FileHandle::Remote(..)) && stamp.size <= WHOLE_FILE_BYTES_MAX;
-    let file = tail.as_ref().filter(|tail| is_whole && tail.len() as u64 == stamp.size);
+    let file = tail
+        .as_ref()
+        .filter(|tail| is_whole && tail.len() as u64 == stamp.size);
     let file = file.map(|bytes| Bytes::copy_from_slice(bytes));
     let (metadata, digest) = read_metadata(blob, path, &stamp, tail)?;
     let read = catch_decode_panic::<_, ParquetError>(|| {
@@ -264,7 +334,14 @@ fn load_footer(blob: &FileHandle, path: &str, stamp: FileStamp, tail: Option<Byt
         Ok(arrow.schema().clone())
     });
     let schema = read.map_err(|error| footer_fault(path, error))?;
-    Ok(Footer { metadata, schema, digest, stamp, etag: blob.etag().map(str::to_owned), file })
+    Ok(Footer {
+        metadata,
+        schema,
+        digest,
+        stamp,
+        etag: blob.etag().map(str::to_owned),
+        file,
+    })
 }
 
 fn corrupt_fault(path: &str, message: impl Into<String>) -> Fault {
@@ -286,21 +363,30 @@ fn read_metadata(
     let corrupt = |message: String| corrupt_fault(path, message);
     let size = stamp.size;
     if size < 12 {
-        return Err(corrupt(format!("the file is not Parquet: it has only {size} bytes")));
+        return Err(corrupt(format!(
+            "the file is not Parquet: it has only {size} bytes"
+        )));
     }
-    let tail_bytes = if matches!(blob, FileHandle::Local(_)) { ENDING_BYTES } else { TAIL_BYTES };
+    let tail_bytes = if matches!(blob, FileHandle::Local(_)) {
+        ENDING_BYTES
+    } else {
+        TAIL_BYTES
+    };
     let tail = tail.map_or_else(|| blob.read(path, size - size.min(tail_bytes)..size), Ok)?;
-    let ending = FooterTail::try_from(&tail[tail.len() - ENDING_BYTES as usize..]).map_err(|error| {
-        corrupt("the file does not end like Parquet".to_owned())
-            .cause(error)
-            .hint("it may have been cut off while it was written or copied")
-    })?;
+    let ending =
+        FooterTail::try_from(&tail[tail.len() - ENDING_BYTES as usize..]).map_err(|error| {
+            corrupt("the file does not end like Parquet".to_owned())
+                .cause(error)
+                .hint("it may have been cut off while it was written or copied")
+        })?;
     if ending.is_encrypted_footer() {
         return Err(Fault::new(codes::UNSUPPORTED, "the file is encrypted").file(path));
     }
     let length = ending.metadata_length() as u64;
     if length > size - 12 {
-        return Err(corrupt(format!("the footer should have {length} bytes, but the file has only {size}")));
+        return Err(corrupt(format!(
+            "the footer should have {length} bytes, but the file has only {size}"
+        )));
     }
     let bytes = match tail.len() as u64 >= length + 8 {
         true => tail.slice(tail.len() - 8 - length as usize..tail.len() - 8),
@@ -313,14 +399,22 @@ fn read_metadata(
     });
     let metadata = decoded.map_err(|error| footer_fault(path, error))?;
     if !footer_checksum_matches(&metadata, &bytes) {
-        return Err(corrupt("the footer is not the one that was written".to_owned()));
+        return Err(corrupt(
+            "the footer is not the one that was written".to_owned(),
+        ));
     }
     for (i, group) in metadata.row_groups().iter().enumerate() {
         let ends = group.columns().iter().map(|column| {
-            let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
-            start.checked_add(column.compressed_size()).filter(|end| start >= 0 && *end >= start)
+            let start = column
+                .dictionary_page_offset()
+                .unwrap_or(column.data_page_offset());
+            start
+                .checked_add(column.compressed_size())
+                .filter(|end| start >= 0 && *end >= start)
         });
-        let inside = ends.into_iter().all(|end| end.is_some_and(|end| end as u64 <= size));
+        let inside = ends
+            .into_iter()
+            .all(|end| end.is_some_and(|end| end as u64 <= size));
         if !inside || group.num_rows() < 0 {
             return Err(corrupt("a row group lies outside the file".to_owned()).row_group(i));
         }

@@ -7,7 +7,9 @@ use std::time::SystemTime;
 use arrow::datatypes::{Fields, Schema};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
-use forebay_model::{BoundValue, ColumnExtent, ContentId, Fault, Result, StateDecoder, StateEncoder, codes};
+use forebay_model::{
+    BoundValue, ColumnExtent, ContentId, Fault, Result, StateDecoder, StateEncoder, codes,
+};
 
 use crate::files::cut::RowGroupSummary;
 use crate::files::stamp::{FileStamp, InodeStamp};
@@ -39,7 +41,9 @@ pub(crate) struct FooterSummary {
 
 /// The facts of files by their paths. What cannot be read is not there.
 pub(crate) fn decode(notes: Option<&[u8]>) -> HashMap<String, FooterSummary> {
-    notes.and_then(|mut notes| decode_summaries(&mut StateDecoder(&mut notes)).ok()).unwrap_or_default()
+    notes
+        .and_then(|mut notes| decode_summaries(&mut StateDecoder(&mut notes)).ok())
+        .unwrap_or_default()
 }
 
 /// The notes of some files. A file that may still be changing under the same stamp is left out.
@@ -77,8 +81,16 @@ pub(crate) fn encode<'f>(
             }
         }
         out.bytes(facts.footer.to_string().as_bytes())?;
-        out.varint(schemas.iter().position(|fields| **fields == facts.fields).unwrap_or_default() as u64)?;
-        facts.bytes.iter().try_for_each(|bytes| out.varint(*bytes))?;
+        out.varint(
+            schemas
+                .iter()
+                .position(|fields| **fields == facts.fields)
+                .unwrap_or_default() as u64,
+        )?;
+        facts
+            .bytes
+            .iter()
+            .try_for_each(|bytes| out.varint(*bytes))?;
         out.varint(facts.groups.len() as u64)?;
         for group in &facts.groups {
             out.varint(group.rows)?;
@@ -87,12 +99,20 @@ pub(crate) fn encode<'f>(
             for extent in &group.extents {
                 match extent {
                     None => out.varint(0)?,
-                    Some(ColumnExtent { min: BoundValue::Int(min), max: BoundValue::Int(max), nulls }) => {
+                    Some(ColumnExtent {
+                        min: BoundValue::Int(min),
+                        max: BoundValue::Int(max),
+                        nulls,
+                    }) => {
                         out.varint(INTEGERS + 2 * u64::from(*nulls))?;
                         out.u64(*min as u64)?;
                         out.u64(*max as u64)?;
                     }
-                    Some(ColumnExtent { min: BoundValue::Text(min), max: BoundValue::Text(max), nulls }) => {
+                    Some(ColumnExtent {
+                        min: BoundValue::Text(min),
+                        max: BoundValue::Text(max),
+                        nulls,
+                    }) => {
                         out.varint(TEXTS + 2 * u64::from(*nulls))?;
                         out.bytes(min.as_bytes())?;
                         out.bytes(max.as_bytes())?;
@@ -113,37 +133,73 @@ fn decode_summaries(notes: &mut StateDecoder<'_>) -> Result<HashMap<String, Foot
     let mut schemas = Vec::new();
     for _ in 0..notes.length(LENGTH_MAX)? {
         let message = notes.bytes(LENGTH_MAX)?;
-        schemas.push(StreamReader::try_new(Cursor::new(message), None)?.schema().fields().clone());
+        schemas.push(
+            StreamReader::try_new(Cursor::new(message), None)?
+                .schema()
+                .fields()
+                .clone(),
+        );
     }
     let mut files = HashMap::new();
     for _ in 0..notes.length(LENGTH_MAX)? {
         let path = decode_text(notes)?;
         let (listed, opened) = (decode_stamp(notes)?, decode_stamp(notes)?);
         let footer = ContentId::parse(&decode_text(notes)?).ok_or_else(broken)?;
-        let fields: Fields = schemas.get(notes.length(LENGTH_MAX)?).ok_or_else(broken)?.clone();
-        let bytes = fields.iter().map(|_| notes.varint()).collect::<Result<_>>()?;
+        let fields: Fields = schemas
+            .get(notes.length(LENGTH_MAX)?)
+            .ok_or_else(broken)?
+            .clone();
+        let bytes = fields
+            .iter()
+            .map(|_| notes.varint())
+            .collect::<Result<_>>()?;
         let mut groups = Vec::new();
         for _ in 0..notes.length(LENGTH_MAX)? {
             let (rows, bytes) = (notes.varint()?, notes.varint()?);
-            let extents = (0..notes.length(LENGTH_MAX)?).map(|_| decode_extent(notes)).collect::<Result<_>>()?;
-            groups.push(RowGroupSummary { rows, bytes, extents });
+            let extents = (0..notes.length(LENGTH_MAX)?)
+                .map(|_| decode_extent(notes))
+                .collect::<Result<_>>()?;
+            groups.push(RowGroupSummary {
+                rows,
+                bytes,
+                extents,
+            });
         }
-        files.insert(path, FooterSummary { listed, opened, footer, fields, bytes, groups });
+        files.insert(
+            path,
+            FooterSummary {
+                listed,
+                opened,
+                footer,
+                fields,
+                bytes,
+                groups,
+            },
+        );
     }
     Ok(files)
 }
 
 fn decode_text(notes: &mut StateDecoder<'_>) -> Result<String> {
-    String::from_utf8(notes.bytes(LENGTH_MAX)?).map_err(|error| Fault::new(codes::CORRUPT, "no text").cause(error))
+    String::from_utf8(notes.bytes(LENGTH_MAX)?)
+        .map_err(|error| Fault::new(codes::CORRUPT, "no text").cause(error))
 }
 
 fn decode_stamp(notes: &mut StateDecoder<'_>) -> Result<FileStamp> {
     let (size, version, strong) = (notes.varint()?, decode_text(notes)?, notes.varint()? == 1);
     let node = match notes.varint()? {
         0 => None,
-        _ => Some(InodeStamp { inode: notes.u64()?, changed: notes.u64()? as i64 }),
+        _ => Some(InodeStamp {
+            inode: notes.u64()?,
+            changed: notes.u64()? as i64,
+        }),
     };
-    Ok(FileStamp { size, version, strong, node })
+    Ok(FileStamp {
+        size,
+        version,
+        strong,
+        node,
+    })
 }
 
 fn decode_extent(notes: &mut StateDecoder<'_>) -> Result<Option<ColumnExtent>> {
@@ -152,10 +208,20 @@ fn decode_extent(notes: &mut StateDecoder<'_>) -> Result<Option<ColumnExtent>> {
         return Ok(None);
     }
     let (min, max) = match kind % 2 == INTEGERS {
-        true => (BoundValue::Int(notes.u64()? as i64), BoundValue::Int(notes.u64()? as i64)),
-        false => (BoundValue::Text(decode_text(notes)?), BoundValue::Text(decode_text(notes)?)),
+        true => (
+            BoundValue::Int(notes.u64()? as i64),
+            BoundValue::Int(notes.u64()? as i64),
+        ),
+        false => (
+            BoundValue::Text(decode_text(notes)?),
+            BoundValue::Text(decode_text(notes)?),
+        ),
     };
-    Ok(Some(ColumnExtent { min, max, nulls: kind > TEXTS }))
+    Ok(Some(ColumnExtent {
+        min,
+        max,
+        nulls: kind > TEXTS,
+    }))
 }
 
 impl FooterSummary {
@@ -171,17 +237,40 @@ mod tests {
     use super::*;
 
     fn facts(version: &str, strong: bool) -> FooterSummary {
-        let node = (!strong).then_some(InodeStamp { inode: 7, changed: -1 });
-        let stamp = FileStamp { size: 1000, version: version.to_owned(), strong, node };
-        let fields = [Field::new("a", DataType::Utf8, true), Field::new("b", DataType::Date32, false)];
-        let zoned = Field::new("c", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), true);
-        let int = ColumnExtent { min: BoundValue::Int(-5), max: BoundValue::Int(i64::MAX), nulls: true };
+        let node = (!strong).then_some(InodeStamp {
+            inode: 7,
+            changed: -1,
+        });
+        let stamp = FileStamp {
+            size: 1000,
+            version: version.to_owned(),
+            strong,
+            node,
+        };
+        let fields = [
+            Field::new("a", DataType::Utf8, true),
+            Field::new("b", DataType::Date32, false),
+        ];
+        let zoned = Field::new(
+            "c",
+            DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+            true,
+        );
+        let int = ColumnExtent {
+            min: BoundValue::Int(-5),
+            max: BoundValue::Int(i64::MAX),
+            nulls: true,
+        };
         let words = ColumnExtent {
             min: BoundValue::Text(String::new()),
             max: BoundValue::Text("zürich".to_owned()),
             nulls: false,
         };
-        let group = RowGroupSummary { rows: 10, bytes: 300, extents: vec![None, Some(int), Some(words)] };
+        let group = RowGroupSummary {
+            rows: 10,
+            bytes: 300,
+            extents: vec![None, Some(int), Some(words)],
+        };
         FooterSummary {
             listed: stamp.clone(),
             opened: stamp,
@@ -195,10 +284,18 @@ mod tests {
     #[test]
     fn notes_come_back_as_they_were() {
         let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(100);
-        let all = [("old", facts("7", false)), ("etag", facts("\"x\"", true)), ("young", facts("99000000000", false))];
+        let all = [
+            ("old", facts("7", false)),
+            ("etag", facts("\"x\"", true)),
+            ("young", facts("99000000000", false)),
+        ];
         let notes = encode(all.iter().map(|(path, facts)| (*path, facts)), now).unwrap();
         let read = decode(Some(&notes));
-        assert_eq!(read.len(), 2, "a file that was just written may change under its stamp");
+        assert_eq!(
+            read.len(),
+            2,
+            "a file that was just written may change under its stamp"
+        );
         assert!(all[..2].iter().all(|(path, facts)| read[*path] == *facts));
         for broken in [&notes[..notes.len() - 1], &[][..], &[9, 9, 9], &[255; 40]] {
             assert!(decode(Some(broken)).is_empty());

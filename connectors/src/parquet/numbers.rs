@@ -24,7 +24,9 @@ const FIRST_SLOTS: usize = 1 << 10;
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The floats of a column as keys; `None` where they are no floats, or hardly repeat.
-pub(super) fn encode_floats<'a>(arrays: impl Iterator<Item = &'a ArrayRef> + Clone) -> Option<DictionaryColumn> {
+pub(super) fn encode_floats<'a>(
+    arrays: impl Iterator<Item = &'a ArrayRef> + Clone,
+) -> Option<DictionaryColumn> {
     match arrays.clone().next()?.data_type() {
         DataType::Float32 => FloatDictionary::<Float32Type>::from_arrays(arrays),
         DataType::Float64 => FloatDictionary::<Float64Type>::from_arrays(arrays),
@@ -90,10 +92,19 @@ impl FloatBits for Float64Type {
 
 /// The least and the greatest of all values that are numbers.
 fn min_max<F: FloatBits>(values: &[F::Bits]) -> [Option<f64>; 2] {
-    let numbers = || values.iter().map(|bits| F::to_f64(*bits)).filter(|value| !value.is_nan());
+    let numbers = || {
+        values
+            .iter()
+            .map(|bits| F::to_f64(*bits))
+            .filter(|value| !value.is_nan())
+    };
     // Of the two zeros, the one that bounds both.
-    let min = numbers().reduce(f64::min).map(|min| if min == 0.0 { -0.0 } else { min });
-    let max = numbers().reduce(f64::max).map(|max| if max == 0.0 { 0.0 } else { max });
+    let min = numbers()
+        .reduce(f64::min)
+        .map(|min| if min == 0.0 { -0.0 } else { min });
+    let max = numbers()
+        .reduce(f64::max)
+        .map(|max| if max == 0.0 { 0.0 } else { max });
     [min, max]
 }
 
@@ -109,13 +120,22 @@ struct FloatDictionary<F: FloatBits> {
 impl<F: FloatBits> FloatDictionary<F> {
     fn from_arrays<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> Option<DictionaryColumn> {
         let slots = vec![(F::Bits::default(), NULL); FIRST_SLOTS];
-        let mut distinct = FloatDictionary::<F> { values: Vec::new(), keys: Vec::new(), nulls: 0, slots };
+        let mut distinct = FloatDictionary::<F> {
+            values: Vec::new(),
+            keys: Vec::new(),
+            nulls: 0,
+            slots,
+        };
         for array in arrays {
             let array = array.as_primitive_opt::<F>()?;
             // The trial ends at the same row, however the rows are cut into arrays.
-            let trial = TRIAL_ROWS.saturating_sub(distinct.keys.len()).min(array.len());
+            let trial = TRIAL_ROWS
+                .saturating_sub(distinct.keys.len())
+                .min(array.len());
             distinct.add_array(&array.slice(0, trial));
-            if distinct.keys.len() == TRIAL_ROWS && distinct.values.len() * TRIAL_REPEATS > TRIAL_ROWS {
+            if distinct.keys.len() == TRIAL_ROWS
+                && distinct.values.len() * TRIAL_REPEATS > TRIAL_ROWS
+            {
                 return None;
             }
             distinct.add_array(&array.slice(trial, array.len() - trial));
@@ -123,7 +143,12 @@ impl<F: FloatBits> FloatDictionary<F> {
                 return None;
             }
         }
-        let FloatDictionary { values, keys, nulls, .. } = distinct;
+        let FloatDictionary {
+            values,
+            keys,
+            nulls,
+            ..
+        } = distinct;
         let count = u32::try_from(values.len()).ok()?;
         let (width, rows) = (size_of::<F::Bits>(), keys.len() - nulls);
         let bytes = values.len() * width + rows * usize::from(key_bits(count)) / 8;
@@ -149,7 +174,11 @@ impl<F: FloatBits> FloatDictionary<F> {
             Some(nulls) => {
                 self.nulls += nulls.null_count();
                 for (value, valid) in array.values().iter().zip(nulls) {
-                    let key = if valid { self.key(F::bits(*value)) } else { NULL };
+                    let key = if valid {
+                        self.key(F::bits(*value))
+                    } else {
+                        NULL
+                    };
                     self.keys.push(key);
                 }
             }
@@ -172,7 +201,8 @@ impl<F: FloatBits> FloatDictionary<F> {
     /// The slot where a search begins.
     #[inline]
     fn home_slot(&self, bits: F::Bits) -> usize {
-        (bits.into().wrapping_mul(SPREAD) >> (u64::BITS - self.slots.len().trailing_zeros())) as usize
+        (bits.into().wrapping_mul(SPREAD) >> (u64::BITS - self.slots.len().trailing_zeros()))
+            as usize
     }
 
     #[cold]
@@ -212,23 +242,39 @@ mod tests {
     fn what_is_written_is_read() {
         let mut state = 11u64;
         let mut random = move |below: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (state >> 33) % below
         };
         let odd = [0.0, -0.0, f64::NAN, f64::INFINITY, f64::MIN_POSITIVE, -1.5];
         // How many different values, whether a dictionary pays, and one null in how many rows.
-        for (values, pays, nulls) in
-            [(1, true, 0), (6, true, 3), (900, true, 0), (900, true, 2), (3_000, true, 9), (1 << 30, false, 5)]
-        {
+        for (values, pays, nulls) in [
+            (1, true, 0),
+            (6, true, 3),
+            (900, true, 0),
+            (900, true, 2),
+            (3_000, true, 9),
+            (1 << 30, false, 5),
+        ] {
             let doubles: Float64Array = (0..40_000)
                 .map(|_| {
                     let value = random(values);
-                    let value = odd.get(value as usize).copied().unwrap_or(value as f64 / 7.0);
+                    let value = odd
+                        .get(value as usize)
+                        .copied()
+                        .unwrap_or(value as f64 / 7.0);
                     (nulls == 0 || random(nulls) > 0).then_some(value)
                 })
                 .collect();
-            let singles: Float32Array = doubles.iter().map(|value| value.map(|value| value as f32)).collect();
-            let columns = [("double", Arc::new(doubles) as ArrayRef, true), ("single", Arc::new(singles), true)];
+            let singles: Float32Array = doubles
+                .iter()
+                .map(|value| value.map(|value| value as f32))
+                .collect();
+            let columns = [
+                ("double", Arc::new(doubles) as ArrayRef, true),
+                ("single", Arc::new(singles), true),
+            ];
             let whole = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
             let mut cut = Vec::new();
             let mut at = 0;
@@ -237,23 +283,43 @@ mod tests {
                 cut.push(whole.slice(at, rows));
                 at += rows;
             }
-            let written =
-                |batches: &[RecordBatch]| write_row_group(&whole.schema(), batches, ParquetCompression::Snappy);
+            let written = |batches: &[RecordBatch]| {
+                write_row_group(&whole.schema(), batches, ParquetCompression::Snappy)
+            };
             let bytes = written(&cut);
             // The general writer's pages end where batches do.
             let same = bytes == written(std::slice::from_ref(&whole));
-            assert!(same || !pays, "{values} values: other bytes in other batches");
+            assert!(
+                same || !pays,
+                "{values} values: other bytes in other batches"
+            );
             let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap();
             for column in reader.metadata().row_group(0).columns() {
-                assert_eq!(column.encodings().any(|of| of == Encoding::RLE_DICTIONARY), pays, "{values} values");
+                assert_eq!(
+                    column.encodings().any(|of| of == Encoding::RLE_DICTIONARY),
+                    pays,
+                    "{values} values"
+                );
                 let statistics = column.statistics().unwrap();
-                assert_eq!(statistics.null_count_opt(), Some(whole.column(0).null_count() as u64), "{values} values");
+                assert_eq!(
+                    statistics.null_count_opt(),
+                    Some(whole.column(0).null_count() as u64),
+                    "{values} values"
+                );
             }
             let read: Vec<RecordBatch> = reader.build().unwrap().map(Result::unwrap).collect();
             let read = concat_batches(&read[0].schema(), &read).unwrap();
             let bits = |batch: &RecordBatch| {
-                let doubles = batch.column(0).as_primitive::<Float64Type>().iter().map(|value| value.map(f64::to_bits));
-                let singles = batch.column(1).as_primitive::<Float32Type>().iter().map(|value| value.map(f32::to_bits));
+                let doubles = batch
+                    .column(0)
+                    .as_primitive::<Float64Type>()
+                    .iter()
+                    .map(|value| value.map(f64::to_bits));
+                let singles = batch
+                    .column(1)
+                    .as_primitive::<Float32Type>()
+                    .iter()
+                    .map(|value| value.map(f32::to_bits));
                 (doubles.collect::<Vec<_>>(), singles.collect::<Vec<_>>())
             };
             assert!(bits(&read) == bits(&whole), "{values} values");
@@ -263,16 +329,29 @@ mod tests {
     #[test]
     fn bounds_are_those_of_numbers() {
         let keyed = |values: Vec<Option<f64>>| {
-            let repeated = values.iter().copied().cycle().take(values.len() * 9).collect::<Float64Array>();
-            encode_floats([&(Arc::new(repeated) as ArrayRef)].into_iter()).unwrap().statistics
+            let repeated = values
+                .iter()
+                .copied()
+                .cycle()
+                .take(values.len() * 9)
+                .collect::<Float64Array>();
+            encode_floats([&(Arc::new(repeated) as ArrayRef)].into_iter())
+                .unwrap()
+                .statistics
         };
         let bounds = |statistics: Statistics| match statistics {
             Statistics::Double(bounds) => (bounds.min_opt().copied(), bounds.max_opt().copied()),
             other => panic!("{other:?}"),
         };
-        assert_eq!(bounds(keyed(vec![Some(2.0), Some(f64::NAN), None, Some(-3.0)])), (Some(-3.0), Some(2.0)));
+        assert_eq!(
+            bounds(keyed(vec![Some(2.0), Some(f64::NAN), None, Some(-3.0)])),
+            (Some(-3.0), Some(2.0))
+        );
         assert_eq!(bounds(keyed(vec![Some(f64::NAN)])), (None, None));
         let (min, max) = bounds(keyed(vec![Some(0.0), Some(-0.0)]));
-        assert_eq!((min.map(f64::to_bits), max.map(f64::to_bits)), (Some((-0.0f64).to_bits()), Some(0)));
+        assert_eq!(
+            (min.map(f64::to_bits), max.map(f64::to_bits)),
+            (Some((-0.0f64).to_bits()), Some(0))
+        );
     }
 }

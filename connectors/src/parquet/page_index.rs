@@ -53,7 +53,11 @@ impl PageIndexCache {
         key: IndexKey,
         read: impl FnOnce() -> Result<IndexedRowGroup>,
     ) -> Result<IndexedRowGroup> {
-        let slot = lock(&self.kept)?.slots.entry(key.clone()).or_default().clone();
+        let slot = lock(&self.kept)?
+            .slots
+            .entry(key.clone())
+            .or_default()
+            .clone();
         let mut index = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = &*index {
             return Ok(known.clone());
@@ -73,13 +77,17 @@ impl PageIndexCache {
 
 /// Whether a file tells where the pages of these stored columns lie. Pages begin with whole rows then.
 pub(super) fn has_page_index(group: &RowGroupMetaData, leaves: &[usize]) -> bool {
-    leaves.iter().all(|leaf| index_range(group, *leaf).is_some())
+    leaves
+        .iter()
+        .all(|leaf| index_range(group, *leaf).is_some())
 }
 
 fn index_range(group: &RowGroupMetaData, leaf: usize) -> Option<Range<u64>> {
     let column = group.column(leaf);
     let start = u64::try_from(column.offset_index_offset()?).ok()?;
-    let length = u64::try_from(column.offset_index_length()?).ok().filter(|length| *length > 0)?;
+    let length = u64::try_from(column.offset_index_length()?)
+        .ok()
+        .filter(|length| *length > 0)?;
     Some(start..start.checked_add(length)?)
 }
 
@@ -91,17 +99,23 @@ pub(super) fn read_page_index(
     leaves: &[usize],
 ) -> Result<IndexedRowGroup> {
     let whole = footer.metadata.row_group(group);
-    let ranges: Option<Vec<Range<u64>>> = leaves.iter().map(|leaf| index_range(whole, *leaf)).collect();
-    let Some(ranges) = ranges.filter(|ranges| !ranges.is_empty()) else { return Ok(None) };
+    let ranges: Option<Vec<Range<u64>>> = leaves
+        .iter()
+        .map(|leaf| index_range(whole, *leaf))
+        .collect();
+    let Some(ranges) = ranges.filter(|ranges| !ranges.is_empty()) else {
+        return Ok(None);
+    };
     let start = ranges.iter().map(|range| range.start).min().unwrap_or(0);
     let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
     if end - start > INDEX_BYTES_MAX || end > file.size {
         return Ok(None);
     }
     let read = catch_decode_panic::<_, ParquetError>(|| {
-        let mut reader = ParquetMetaDataReader::new_with_metadata(narrowed_metadata(footer, group, leaves)?)
-            .with_column_index_policy(PageIndexPolicy::Skip)
-            .with_offset_index_policy(PageIndexPolicy::Required);
+        let mut reader =
+            ParquetMetaDataReader::new_with_metadata(narrowed_metadata(footer, group, leaves)?)
+                .with_column_index_policy(PageIndexPolicy::Skip)
+                .with_offset_index_policy(PageIndexPolicy::Required);
         reader.read_page_indexes(file)?;
         reader.finish()
     });
@@ -117,51 +131,92 @@ pub(super) fn read_page_index(
 }
 
 /// The metadata of a file that holds some columns of one row group and nothing else.
-fn narrowed_metadata(footer: &Footer, group: usize, leaves: &[usize]) -> parquet::errors::Result<ParquetMetaData> {
-    let (stored, whole) = (footer.metadata.file_metadata(), footer.metadata.row_group(group));
+fn narrowed_metadata(
+    footer: &Footer,
+    group: usize,
+    leaves: &[usize],
+) -> parquet::errors::Result<ParquetMetaData> {
+    let (stored, whole) = (
+        footer.metadata.file_metadata(),
+        footer.metadata.row_group(group),
+    );
     let schema = stored.schema_descr();
     let fields = schema.root_schema().get_fields();
-    let fields = wanted_roots(footer, leaves).into_iter().map(|root| fields[root].clone()).collect();
-    let root = Type::group_type_builder(schema.root_schema().name()).with_fields(fields).build()?;
+    let fields = wanted_roots(footer, leaves)
+        .into_iter()
+        .map(|root| fields[root].clone())
+        .collect();
+    let root = Type::group_type_builder(schema.root_schema().name())
+        .with_fields(fields)
+        .build()?;
     let schema = Arc::new(SchemaDescriptor::new(Arc::new(root)));
-    let columns = leaves.iter().map(|leaf| whole.column(*leaf).clone()).collect();
+    let columns = leaves
+        .iter()
+        .map(|leaf| whole.column(*leaf).clone())
+        .collect();
     let row_group = RowGroupMetaData::builder(schema.clone()).set_num_rows(whole.num_rows());
-    let row_group = row_group.set_total_byte_size(whole.total_byte_size()).set_column_metadata(columns).build()?;
+    let row_group = row_group
+        .set_total_byte_size(whole.total_byte_size())
+        .set_column_metadata(columns)
+        .build()?;
     let created_by = stored.created_by().map(str::to_owned);
-    let file = FileMetaData::new(stored.version(), whole.num_rows(), created_by, None, schema, None);
+    let file = FileMetaData::new(
+        stored.version(),
+        whole.num_rows(),
+        created_by,
+        None,
+        schema,
+        None,
+    );
     Ok(ParquetMetaData::new(file, vec![row_group]))
 }
 
 /// The columns that stored columns belong to, by number.
 pub(super) fn wanted_roots(footer: &Footer, leaves: &[usize]) -> BTreeSet<usize> {
     let schema = footer.metadata.file_metadata().schema_descr();
-    leaves.iter().map(|leaf| schema.get_column_root_idx(*leaf)).collect()
+    leaves
+        .iter()
+        .map(|leaf| schema.get_column_root_idx(*leaf))
+        .collect()
 }
 
 /// The pages of each column of the only row group.
 fn page_lists(metadata: &ParquetMetaData) -> impl Iterator<Item = &[PageLocation]> {
     let groups = metadata.offset_index().into_iter().flatten();
-    groups.flatten().map(|column| column.page_locations.as_slice())
+    groups
+        .flatten()
+        .map(|column| column.page_locations.as_slice())
 }
 
 /// Whether the pages of each column follow each other inside of the column, from its first row on.
 fn is_sound(metadata: &ParquetMetaData) -> bool {
     let group = metadata.row_group(0);
-    let each = group.columns().iter().zip(page_lists(metadata)).map(|(column, pages)| {
-        let (start, length) = column.byte_range();
-        let inside = |page: &PageLocation| {
-            let end = page.offset.checked_add(i64::from(page.compressed_page_size));
-            page.compressed_page_size > 0
-                && page.offset >= start as i64
-                && end.is_some_and(|end| end as u64 <= start + length)
-        };
-        let in_order = pages.windows(2).all(|pair| {
-            pair[0].first_row_index < pair[1].first_row_index
-                && pair[0].offset + i64::from(pair[0].compressed_page_size) <= pair[1].offset
+    let each = group
+        .columns()
+        .iter()
+        .zip(page_lists(metadata))
+        .map(|(column, pages)| {
+            let (start, length) = column.byte_range();
+            let inside = |page: &PageLocation| {
+                let end = page
+                    .offset
+                    .checked_add(i64::from(page.compressed_page_size));
+                page.compressed_page_size > 0
+                    && page.offset >= start as i64
+                    && end.is_some_and(|end| end as u64 <= start + length)
+            };
+            let in_order = pages.windows(2).all(|pair| {
+                pair[0].first_row_index < pair[1].first_row_index
+                    && pair[0].offset + i64::from(pair[0].compressed_page_size) <= pair[1].offset
+            });
+            let rows = pages
+                .first()
+                .map(|page| page.first_row_index)
+                .zip(pages.last().map(|page| page.first_row_index));
+            rows.is_some_and(|(first, last)| first == 0 && last < group.num_rows())
+                && in_order
+                && pages.iter().all(inside)
         });
-        let rows = pages.first().map(|page| page.first_row_index).zip(pages.last().map(|page| page.first_row_index));
-        rows.is_some_and(|(first, last)| first == 0 && last < group.num_rows()) && in_order && pages.iter().all(inside)
-    });
     let sound: Vec<bool> = each.collect();
     sound.len() == group.num_columns() && sound.into_iter().all(|is_sound| is_sound)
 }
@@ -171,15 +226,31 @@ pub(super) fn page_ranges(metadata: &ParquetMetaData, rows: &Range<u64>) -> Vec<
     let group = metadata.row_group(0);
     let mut ranges = Vec::new();
     for (column, pages) in group.columns().iter().zip(page_lists(metadata)) {
-        let (start, first_page) = (column.byte_range().0, pages.first().map_or(0, |page| page.offset as u64));
+        let (start, first_page) = (
+            column.byte_range().0,
+            pages.first().map_or(0, |page| page.offset as u64),
+        );
         if start < first_page {
             ranges.push(start..first_page);
         }
-        let ends = pages.iter().skip(1).map(|page| page.first_row_index as u64).chain([group.num_rows() as u64]);
-        let holds = |(page, end): &(&PageLocation, u64)| (page.first_row_index as u64) < rows.end && *end > rows.start;
-        let held: Vec<&PageLocation> = pages.iter().zip(ends).filter(holds).map(|(page, _)| page).collect();
+        let ends = pages
+            .iter()
+            .skip(1)
+            .map(|page| page.first_row_index as u64)
+            .chain([group.num_rows() as u64]);
+        let holds = |(page, end): &(&PageLocation, u64)| {
+            (page.first_row_index as u64) < rows.end && *end > rows.start
+        };
+        let held: Vec<&PageLocation> = pages
+            .iter()
+            .zip(ends)
+            .filter(holds)
+            .map(|(page, _)| page)
+            .collect();
         if let (Some(first), Some(last)) = (held.first(), held.last()) {
-            ranges.push(first.offset as u64..(last.offset + i64::from(last.compressed_page_size)) as u64);
+            ranges.push(
+                first.offset as u64..(last.offset + i64::from(last.compressed_page_size)) as u64,
+            );
         }
     }
     ranges

@@ -51,7 +51,8 @@ pub(super) struct EncodedPages {
 impl EncodedPages {
     /// Whether pages can be written with a compression.
     pub fn supports(column: &ColumnDescPtr, compression: Compression) -> bool {
-        matches!(compression, Compression::SNAPPY | Compression::UNCOMPRESSED) && column.max_rep_level() == 0
+        matches!(compression, Compression::SNAPPY | Compression::UNCOMPRESSED)
+            && column.max_rep_level() == 0
     }
 
     /// Encodes rows.
@@ -78,7 +79,12 @@ impl EncodedPages {
         };
         if let Some((num_values, plain)) = rows.dictionary() {
             let (size, buf) = (plain.len(), compress_page(plain, compression)?);
-            let page = Page::DictionaryPage { buf, num_values, encoding: Encoding::PLAIN, is_sorted: false };
+            let page = Page::DictionaryPage {
+                buf,
+                num_values,
+                encoding: Encoding::PLAIN,
+                is_sorted: false,
+            };
             dictionary = Some(write(CompressedPage::new(page, size))?.1 as i64);
         }
         let mut levels = Vec::new();
@@ -111,7 +117,11 @@ impl EncodedPages {
             });
         }
         let count = rows.count();
-        let stats = |page_type, encoding, count| PageEncodingStats { page_type, encoding, count: count as i32 };
+        let stats = |page_type, encoding, count| PageEncodingStats {
+            page_type,
+            encoding,
+            count: count as i32,
+        };
         let mut encodings = vec![Encoding::RLE, R::ENCODING];
         // Readers that see this read keys.
         let mut pages = vec![stats(PageType::DATA_PAGE, R::ENCODING, locations.len())];
@@ -130,7 +140,10 @@ impl EncodedPages {
             .set_statistics(rows.statistics())
             .set_page_encoding_stats(pages)
             .build()?;
-        let offsets = OffsetIndexMetaData { page_locations: locations, unencoded_byte_array_data_bytes: None };
+        let offsets = OffsetIndexMetaData {
+            page_locations: locations,
+            unencoded_byte_array_data_bytes: None,
+        };
         let closed = ColumnCloseResult {
             bytes_written: bytes.len() as u64,
             rows_written: count as u64,
@@ -139,15 +152,22 @@ impl EncodedPages {
             column_index: rows.index()?,
             offset_index: Some(offsets),
         };
-        Ok(EncodedPages { bytes: Bytes::from(bytes), closed })
+        Ok(EncodedPages {
+            bytes: Bytes::from(bytes),
+            closed,
+        })
     }
 
     /// Those of the general writer, and what it tells of them: where they lie without checksums, the dictionary last.
-    pub fn from_general(mut pages: Vec<GeneralPage>, mut closed: ColumnCloseResult) -> Result<EncodedPages> {
+    pub fn from_general(
+        mut pages: Vec<GeneralPage>,
+        mut closed: ColumnCloseResult,
+    ) -> Result<EncodedPages> {
         if let Some(dictionary) = pages.iter().position(GeneralPage::is_dictionary) {
             pages[..=dictionary].rotate_right(1);
         }
-        let page_bytes = |page: &GeneralPage| page.header.len() + page.body.len() + CHECKSUM_BYTES_MAX;
+        let page_bytes =
+            |page: &GeneralPage| page.header.len() + page.body.len() + CHECKSUM_BYTES_MAX;
         let mut bytes = Vec::with_capacity(pages.iter().map(page_bytes).sum());
         let (mut dictionary_bytes, mut plain_bytes, mut locations) = (0, 0, Vec::new());
         for page in pages {
@@ -159,8 +179,11 @@ impl EncodedPages {
                 false => locations.push((offset, bytes.len() - offset)),
             }
         }
-        for (told, (offset, length)) in
-            closed.offset_index.iter_mut().flat_map(|index| &mut index.page_locations).zip(locations)
+        for (told, (offset, length)) in closed
+            .offset_index
+            .iter_mut()
+            .flat_map(|index| &mut index.page_locations)
+            .zip(locations)
         {
             told.offset = offset as i64;
             told.compressed_page_size = length as i32;
@@ -174,7 +197,10 @@ impl EncodedPages {
             .build()?;
         closed.bytes_written = bytes.len() as u64;
         let closed = closed.update_dictionary_location(dictionary_bytes)?;
-        Ok(EncodedPages { bytes: Bytes::from(bytes), closed })
+        Ok(EncodedPages {
+            bytes: Bytes::from(bytes),
+            closed,
+        })
     }
 
     /// Their bytes.
@@ -192,7 +218,9 @@ fn compress_page(bytes: Vec<u8>, compression: Compression) -> Result<Bytes> {
     match compression {
         Compression::SNAPPY => {
             let compressed = snap::raw::Encoder::new().compress_vec(&bytes);
-            Ok(Bytes::from(compressed.map_err(|error| ParquetError::External(Box::new(error)))?))
+            Ok(Bytes::from(compressed.map_err(|error| {
+                ParquetError::External(Box::new(error))
+            })?))
         }
         _ => Ok(Bytes::from(bytes)),
     }

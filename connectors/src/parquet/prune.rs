@@ -38,13 +38,22 @@ impl RowGroupPruner {
     /// Conditions that cannot be answered by statistics are left out: pruning is a help, never
     /// a filter.
     pub(crate) fn new(conditions: &[Expr], schema: &SchemaRef) -> Self {
-        let predicates = conditions.iter().filter_map(|condition| pruning_predicate(condition, schema)).collect();
-        RowGroupPruner { predicates, schema: schema.clone() }
+        let predicates = conditions
+            .iter()
+            .filter_map(|condition| pruning_predicate(condition, schema))
+            .collect();
+        RowGroupPruner {
+            predicates,
+            schema: schema.clone(),
+        }
     }
 
     /// Columns of the conditions.
     pub(super) fn columns(&self) -> Vec<String> {
-        let all = self.predicates.iter().flat_map(|predicate| collect_columns(predicate.orig_expr()));
+        let all = self
+            .predicates
+            .iter()
+            .flat_map(|predicate| collect_columns(predicate.orig_expr()));
         let mut names: Vec<String> = all.map(|column| column.name().to_owned()).collect();
         names.sort_unstable();
         names.dedup();
@@ -56,23 +65,38 @@ impl RowGroupPruner {
         if piece.partition.is_empty() {
             return true;
         }
-        let folders = FolderStatistics { piece, schema: &self.schema };
-        let rejects = |predicate: &PruningPredicate| predicate.prune(&folders).is_ok_and(|may| may == [false]);
+        let folders = FolderStatistics {
+            piece,
+            schema: &self.schema,
+        };
+        let rejects = |predicate: &PruningPredicate| {
+            predicate.prune(&folders).is_ok_and(|may| may == [false])
+        };
         !self.predicates.iter().any(rejects)
     }
 
     /// Which of the row groups may hold rows that matter.
-    pub(super) fn keep_row_groups(&self, footer: &Footer, columns: &FileProjection, groups: &[usize]) -> Vec<bool> {
+    pub(super) fn keep_row_groups(
+        &self,
+        footer: &Footer,
+        columns: &FileProjection,
+        groups: &[usize],
+    ) -> Vec<bool> {
         let mut keep = vec![true; groups.len()];
         let stored = RowGroupStatistics {
             footer,
             columns,
             schema: &self.schema,
-            groups: groups.iter().map(|group| footer.metadata.row_group(*group)).collect(),
+            groups: groups
+                .iter()
+                .map(|group| footer.metadata.row_group(*group))
+                .collect(),
         };
         for predicate in &self.predicates {
             if let Ok(may) = predicate.prune(&stored) {
-                keep.iter_mut().zip(may).for_each(|(keep, may)| *keep &= may);
+                keep.iter_mut()
+                    .zip(may)
+                    .for_each(|(keep, may)| *keep &= may);
             }
         }
         keep
@@ -82,16 +106,34 @@ impl RowGroupPruner {
 fn pruning_predicate(condition: &Expr, schema: &SchemaRef) -> Option<PruningPredicate> {
     let unqualified = |expr: Expr| {
         Ok(match expr {
-            Expr::Column(column) => Transformed::yes(Expr::Column(Column::new_unqualified(column.name))),
+            Expr::Column(column) => {
+                Transformed::yes(Expr::Column(Column::new_unqualified(column.name)))
+            }
             other => Transformed::no(other),
         })
     };
     let condition = condition.clone().transform(unqualified).ok()?.data;
     let typed = Arc::new(DFSchema::try_from(schema.as_ref().clone()).ok()?);
-    let simplifier = ExprSimplifier::new(SimplifyContext::builder().with_schema(typed.clone()).build());
-    let condition = simplifier.coerce(condition, &typed).and_then(|condition| simplifier.simplify(condition)).ok()?;
-    let physical = create_physical_expr(&condition, &typed, &ExecutionProps::new(), &Default::default()).ok()?;
-    let predicate = PruningPredicateBuilder::new().with_file_schema(schema.clone()).try_build(physical).ok()?;
+    let simplifier = ExprSimplifier::new(
+        SimplifyContext::builder()
+            .with_schema(typed.clone())
+            .build(),
+    );
+    let condition = simplifier
+        .coerce(condition, &typed)
+        .and_then(|condition| simplifier.simplify(condition))
+        .ok()?;
+    let physical = create_physical_expr(
+        &condition,
+        &typed,
+        &ExecutionProps::new(),
+        &Default::default(),
+    )
+    .ok()?;
+    let predicate = PruningPredicateBuilder::new()
+        .with_file_schema(schema.clone())
+        .try_build(physical)
+        .ok()?;
     (!predicate.always_true()).then_some(predicate)
 }
 
@@ -105,7 +147,11 @@ impl FolderStatistics<'_> {
     /// The only value of a column.
     fn value(&self, column: &Column) -> Option<ArrayRef> {
         let (_, field) = self.schema.fields().find(&column.name)?;
-        let (_, value) = self.piece.partition.iter().find(|(name, _)| *name == column.name)?;
+        let (_, value) = self
+            .piece
+            .partition
+            .iter()
+            .find(|(name, _)| *name == column.name)?;
         hive::partition_scalar(value, field.data_type()).ok()
     }
 }
@@ -125,7 +171,11 @@ impl PruningStatistics for FolderStatistics<'_> {
 
     fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
         let rows = self.piece.rows?;
-        let nulls = if self.value(column)?.is_null(0) { rows } else { 0 };
+        let nulls = if self.value(column)?.is_null(0) {
+            rows
+        } else {
+            0
+        };
         Some(Arc::new(UInt64Array::from(vec![nulls])))
     }
 
@@ -148,7 +198,11 @@ struct RowGroupStatistics<'a> {
 
 impl RowGroupStatistics<'_> {
     fn origin(&self, name: &str) -> Option<&FileColumnOrigin> {
-        self.columns.columns.iter().find(|(field, _)| field.name() == name).map(|(_, origin)| origin)
+        self.columns
+            .columns
+            .iter()
+            .find(|(field, _)| field.name() == name)
+            .map(|(_, origin)| origin)
     }
 
     fn bounds(
@@ -158,18 +212,30 @@ impl RowGroupStatistics<'_> {
     ) -> Option<ArrayRef> {
         let (_, field) = self.schema.fields().find(&column.name)?;
         match self.origin(&column.name)? {
-            FileColumnOrigin::Folder(one) => take(one, &UInt32Array::from(vec![0; self.groups.len()]), None).ok(),
+            FileColumnOrigin::Folder(one) => {
+                take(one, &UInt32Array::from(vec![0; self.groups.len()]), None).ok()
+            }
             FileColumnOrigin::Nowhere => None,
             // Writers leave NaN out of the bounds, yet NaN compares as the greatest of all.
             FileColumnOrigin::File if field.data_type().is_floating() => None,
             FileColumnOrigin::File => {
                 let stored = self.footer.metadata.file_metadata().schema_descr();
-                let converter =
-                    StatisticsConverter::try_new(self.columns.stored_name(&column.name)?, &self.footer.schema, stored)
-                        .ok()?;
+                let converter = StatisticsConverter::try_new(
+                    self.columns.stored_name(&column.name)?,
+                    &self.footer.schema,
+                    stored,
+                )
+                .ok()?;
                 let leaf = converter.parquet_column_index()?;
-                let doubtful = self.groups.iter().map(|group| !bounds_are_ordered(&self.footer.metadata, group, leaf));
-                let bounds = nullif(&of(&converter).ok()?, &doubtful.map(Some).collect::<BooleanArray>()).ok()?;
+                let doubtful = self
+                    .groups
+                    .iter()
+                    .map(|group| !bounds_are_ordered(&self.footer.metadata, group, leaf));
+                let bounds = nullif(
+                    &of(&converter).ok()?,
+                    &doubtful.map(Some).collect::<BooleanArray>(),
+                )
+                .ok()?;
                 cast(&bounds, field.data_type()).ok()
             }
         }
@@ -192,14 +258,21 @@ impl PruningStatistics for RowGroupStatistics<'_> {
     fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
         let rows = || self.groups.iter().map(|group| group.num_rows() as u64);
         match self.origin(&column.name)? {
-            FileColumnOrigin::Folder(one) if one.is_null(0) => Some(Arc::new(UInt64Array::from_iter_values(rows()))),
-            FileColumnOrigin::Folder(_) => Some(Arc::new(UInt64Array::from(vec![0; self.groups.len()]))),
+            FileColumnOrigin::Folder(one) if one.is_null(0) => {
+                Some(Arc::new(UInt64Array::from_iter_values(rows())))
+            }
+            FileColumnOrigin::Folder(_) => {
+                Some(Arc::new(UInt64Array::from(vec![0; self.groups.len()])))
+            }
             FileColumnOrigin::Nowhere => Some(Arc::new(UInt64Array::from_iter_values(rows()))),
             FileColumnOrigin::File => {
                 let stored = self.footer.metadata.file_metadata().schema_descr();
-                let converter =
-                    StatisticsConverter::try_new(self.columns.stored_name(&column.name)?, &self.footer.schema, stored)
-                        .ok()?;
+                let converter = StatisticsConverter::try_new(
+                    self.columns.stored_name(&column.name)?,
+                    &self.footer.schema,
+                    stored,
+                )
+                .ok()?;
                 let counts = converter
                     .with_missing_null_counts_as_zero(false)
                     .row_group_null_counts(self.groups.iter().copied())
@@ -210,7 +283,9 @@ impl PruningStatistics for RowGroupStatistics<'_> {
     }
 
     fn row_counts(&self) -> Option<ArrayRef> {
-        Some(Arc::new(UInt64Array::from_iter_values(self.groups.iter().map(|group| group.num_rows() as u64))))
+        Some(Arc::new(UInt64Array::from_iter_values(
+            self.groups.iter().map(|group| group.num_rows() as u64),
+        )))
     }
 
     fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {

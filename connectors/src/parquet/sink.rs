@@ -37,7 +37,10 @@ impl ParquetEncoder {
     }
 
     fn properties(&self, schema: &Schema, metadata: &[(String, String)]) -> WriterProperties {
-        let pairs = metadata.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
+        let pairs = metadata
+            .iter()
+            .map(|(key, value)| KeyValue::new(key.clone(), value.clone()))
+            .collect();
         let builder = WriterProperties::builder()
             .set_compression(self.compression())
             .set_max_row_group_row_count(Some(self.config.group_rows_max))
@@ -46,7 +49,9 @@ impl ParquetEncoder {
         let builder = schema.fields().iter().fold(builder, |builder, field| {
             stored_columns(field, vec![field.name().clone()])
                 .into_iter()
-                .fold(builder, |builder, (path, data_type)| choose_encoding(builder, ColumnPath::new(path), &data_type))
+                .fold(builder, |builder, (path, data_type)| {
+                    choose_encoding(builder, ColumnPath::new(path), &data_type)
+                })
         });
         let mut properties = builder.build();
         add_encoded_arrow_schema_to_metadata(schema, &mut properties);
@@ -59,7 +64,12 @@ fn stored_columns(field: &Field, path: Vec<String>) -> Vec<(Vec<String>, DataTyp
     match field.data_type() {
         DataType::Struct(fields) => fields
             .iter()
-            .flat_map(|field| stored_columns(field, path.iter().cloned().chain([field.name().clone()]).collect()))
+            .flat_map(|field| {
+                stored_columns(
+                    field,
+                    path.iter().cloned().chain([field.name().clone()]).collect(),
+                )
+            })
             .collect(),
         other => vec![(path, other.clone())],
     }
@@ -78,7 +88,9 @@ fn choose_encoding(
 ) -> WriterPropertiesBuilder {
     use DataType::*;
     match data_type {
-        Utf8 | LargeUtf8 | Utf8View | Dictionary(..) => builder.set_column_dictionary_enabled(path, true),
+        Utf8 | LargeUtf8 | Utf8View | Dictionary(..) => {
+            builder.set_column_dictionary_enabled(path, true)
+        }
         of if of.is_integer() => builder.set_column_encoding(path, Encoding::DELTA_BINARY_PACKED),
         Date32 | Time32(_) | Time64(_) | Timestamp(..) => {
             builder.set_column_encoding(path, Encoding::DELTA_BINARY_PACKED)
@@ -99,23 +111,47 @@ fn stored(written: &Schema) -> Schema {
 
 /// An array of values that are stored as a type, mostly as it is.
 fn to_stored_type(array: &ArrayRef, stored: &DataType) -> Result<ArrayRef> {
-    let Some(dates) = array.as_primitive_opt::<Date64Type>().filter(|_| *stored == DataType::Date32) else {
+    let Some(dates) = array
+        .as_primitive_opt::<Date64Type>()
+        .filter(|_| *stored == DataType::Date32)
+    else {
         return Ok(array.clone());
     };
-    if let Some(millis) = dates.iter().flatten().find(|millis| millis % MILLISECONDS_PER_DAY != 0) {
-        let message = format!("a value of type {} is no whole day: {millis} ms", DataType::Date64);
-        return Err(Fault::new(codes::BAD_ROW, message).hint("cast the column to a timestamp before it is written"));
+    if let Some(millis) = dates
+        .iter()
+        .flatten()
+        .find(|millis| millis % MILLISECONDS_PER_DAY != 0)
+    {
+        let message = format!(
+            "a value of type {} is no whole day: {millis} ms",
+            DataType::Date64
+        );
+        return Err(Fault::new(codes::BAD_ROW, message)
+            .hint("cast the column to a timestamp before it is written"));
     }
-    Ok(cast_with_options(array, stored, &CastOptions { safe: false, ..CastOptions::default() })?)
+    Ok(cast_with_options(
+        array,
+        stored,
+        &CastOptions {
+            safe: false,
+            ..CastOptions::default()
+        },
+    )?)
 }
 
 /// What all rows of a file are written as: logical types, without schema metadata.
 fn logical_schema(schema: &SchemaRef) -> SchemaRef {
     let plain = |field: &FieldRef| {
-        let plain = Field::new(field.name(), logical_type(field.data_type()), field.is_nullable());
+        let plain = Field::new(
+            field.name(),
+            logical_type(field.data_type()),
+            field.is_nullable(),
+        );
         plain.with_metadata(field.metadata().clone())
     };
-    Arc::new(Schema::new(schema.fields().iter().map(plain).collect::<Fields>()))
+    Arc::new(Schema::new(
+        schema.fields().iter().map(plain).collect::<Fields>(),
+    ))
 }
 
 pub(super) fn write_fault(error: ParquetError) -> Fault {
@@ -124,7 +160,10 @@ pub(super) fn write_fault(error: ParquetError) -> Fault {
             Ok(error) => Fault::disk("the file cannot be written", *error),
             Err(cause) => Fault::new(codes::STORAGE, "the file cannot be written").cause(cause),
         },
-        ParquetError::NYI(what) => Fault::new(codes::UNSUPPORTED, format!("Parquet cannot hold this: {what}")),
+        ParquetError::NYI(what) => Fault::new(
+            codes::UNSUPPORTED,
+            format!("Parquet cannot hold this: {what}"),
+        ),
         other => Fault::internal("rows cannot be written as Parquet").cause(other),
     }
 }
@@ -152,17 +191,33 @@ impl Sink for ParquetEncoder {
         schema.fields().len().max(1)
     }
 
-    fn encode_piece(&self, schema: &SchemaRef, batches: &[RecordBatch], piece: usize) -> Result<EncodedPiece> {
+    fn encode_piece(
+        &self,
+        schema: &SchemaRef,
+        batches: &[RecordBatch],
+        piece: usize,
+    ) -> Result<EncodedPiece> {
         if schema.fields().is_empty() {
             return Ok(ColumnChunks::piece(Vec::new()));
         }
-        let schema = Arc::new(stored(&logical_schema(&Arc::new(schema.project(&[piece])?))));
+        let schema = Arc::new(stored(&logical_schema(&Arc::new(
+            schema.project(&[piece])?,
+        ))));
         let field = schema.field(0);
-        let arrays = batches.iter().map(|batch| to_stored_type(batch.column(piece), field.data_type()));
-        let arrays = arrays.collect::<Result<Vec<_>>>().map_err(|fault| fault.column(field.name()))?;
-        let chunks = match self.encode_compact(&schema, arrays.iter()).map_err(write_fault)? {
+        let arrays = batches
+            .iter()
+            .map(|batch| to_stored_type(batch.column(piece), field.data_type()));
+        let arrays = arrays
+            .collect::<Result<Vec<_>>>()
+            .map_err(|fault| fault.column(field.name()))?;
+        let chunks = match self
+            .encode_compact(&schema, arrays.iter())
+            .map_err(write_fault)?
+        {
             Some(pages) => vec![pages],
-            None => self.encode_general(&schema, arrays.iter()).map_err(|fault| fault.column(field.name()))?,
+            None => self
+                .encode_general(&schema, arrays.iter())
+                .map_err(|fault| fault.column(field.name()))?,
         };
         Ok(ColumnChunks::piece(chunks))
     }
@@ -173,7 +228,9 @@ impl Sink for ParquetEncoder {
         metadata: &[(String, String)],
         out: Box<dyn Write + Send>,
     ) -> Result<Box<dyn FileWriter>> {
-        Ok(Box::new(ParquetFileWriter { writer: self.file_writer(&logical_schema(schema), metadata, out)? }))
+        Ok(Box::new(ParquetFileWriter {
+            writer: self.file_writer(&logical_schema(schema), metadata, out)?,
+        }))
     }
 }
 
@@ -190,7 +247,9 @@ impl ParquetEncoder {
             return Ok(None);
         }
         let column = stored.column(0);
-        if let Some(keyed) = words::encode_strings(arrays.clone()).or_else(|| numbers::encode_floats(arrays.clone())) {
+        if let Some(keyed) =
+            words::encode_strings(arrays.clone()).or_else(|| numbers::encode_floats(arrays.clone()))
+        {
             return EncodedPages::encode_rows(keyed, column, compression).map(Some);
         }
         let pages = delta_column(arrays).map(|deltas| match deltas {
@@ -215,13 +274,25 @@ impl ParquetEncoder {
         for array in arrays {
             // The array's own layout is encoded: keys of a dictionary need not become text.
             let field = Field::new(field.name(), array.data_type().clone(), field.is_nullable());
-            for (writer, leaf) in leaves.iter_mut().zip(compute_leaves(&field, array).map_err(write_fault)?) {
+            for (writer, leaf) in leaves
+                .iter_mut()
+                .zip(compute_leaves(&field, array).map_err(write_fault)?)
+            {
                 writer.write(&leaf).map_err(write_fault)?;
             }
         }
-        let closed = leaves.into_iter().map(|leaf| Ok(leaf.close()?.close().clone())).collect::<Result<Vec<_>, _>>();
-        let (closed, written) = (closed.map_err(write_fault)?, written.take().map_err(write_fault)?);
-        let chunks = written.into_iter().zip(closed).map(|(pages, closed)| EncodedPages::from_general(pages, closed));
+        let closed = leaves
+            .into_iter()
+            .map(|leaf| Ok(leaf.close()?.close().clone()))
+            .collect::<Result<Vec<_>, _>>();
+        let (closed, written) = (
+            closed.map_err(write_fault)?,
+            written.take().map_err(write_fault)?,
+        );
+        let chunks = written
+            .into_iter()
+            .zip(closed)
+            .map(|(pages, closed)| EncodedPages::from_general(pages, closed));
         chunks.collect::<Result<_, _>>().map_err(write_fault)
     }
 
@@ -240,9 +311,15 @@ impl ParquetEncoder {
         metadata: &[(String, String)],
         out: Box<dyn Write + Send>,
     ) -> Result<SerializedFileWriter<FooterChecksumWriter>> {
-        let stored = ArrowSchemaConverter::new().convert(&stored(schema)).map_err(write_fault)?;
+        let stored = ArrowSchemaConverter::new()
+            .convert(&stored(schema))
+            .map_err(write_fault)?;
         let properties = Arc::new(self.properties(schema, metadata));
-        let writer = SerializedFileWriter::new(FooterChecksumWriter::new(out), stored.root_schema_ptr(), properties);
+        let writer = SerializedFileWriter::new(
+            FooterChecksumWriter::new(out),
+            stored.root_schema_ptr(),
+            properties,
+        );
         let mut writer = writer.map_err(write_fault)?;
         writer.append_key_value_metadata(footer_checksum_pair());
         Ok(writer)
@@ -256,9 +333,14 @@ pub(super) fn write_row_group(
     batches: &[RecordBatch],
     compression: ParquetCompression,
 ) -> bytes::Bytes {
-    let sink = ParquetEncoder::new(ParquetSink { compression, ..ParquetSink::at("out") });
+    let sink = ParquetEncoder::new(ParquetSink {
+        compression,
+        ..ParquetSink::at("out")
+    });
     let file = tempfile::NamedTempFile::new().unwrap();
-    let mut out = sink.open_writer(schema, &[], Box::new(file.reopen().unwrap())).unwrap();
+    let mut out = sink
+        .open_writer(schema, &[], Box::new(file.reopen().unwrap()))
+        .unwrap();
     out.append(sink.encode(schema, batches).unwrap()).unwrap();
     out.finish().unwrap();
     std::fs::read(file.path()).unwrap().into()
@@ -269,7 +351,10 @@ pub(super) struct ColumnChunks(Vec<EncodedPages>);
 
 impl ColumnChunks {
     pub(super) fn piece(chunks: Vec<EncodedPages>) -> EncodedPiece {
-        EncodedPiece { bytes: chunks.iter().map(EncodedPages::size).sum(), payload: Box::new(ColumnChunks(chunks)) }
+        EncodedPiece {
+            bytes: chunks.iter().map(EncodedPages::size).sum(),
+            payload: Box::new(ColumnChunks(chunks)),
+        }
     }
 }
 
@@ -285,7 +370,10 @@ impl FileWriter for ParquetFileWriter {
         let mut group = self.writer.next_row_group().map_err(write_fault)?;
         for piece in part.pieces {
             let chunks = piece.payload.downcast::<ColumnChunks>();
-            for pages in chunks.map_err(|_| Fault::internal("the rows were encoded by another sink"))?.0 {
+            for pages in chunks
+                .map_err(|_| Fault::internal("the rows were encoded by another sink"))?
+                .0
+            {
                 let (bytes, closed) = pages.into_parts();
                 group.append_column(&bytes, closed).map_err(write_fault)?;
             }
@@ -301,6 +389,9 @@ impl FileWriter for ParquetFileWriter {
     fn finish(mut self: Box<Self>) -> Result<()> {
         self.writer.inner_mut().hold_back();
         self.writer.finish().map_err(write_fault)?;
-        self.writer.inner_mut().finish().map_err(|error| write_fault(ParquetError::External(Box::new(error))))
+        self.writer
+            .inner_mut()
+            .finish()
+            .map_err(|error| write_fault(ParquetError::External(Box::new(error))))
     }
 }

@@ -41,19 +41,32 @@ fn clear_unmatched_extents(facts: &mut FooterSummary, watch: &[String], in_files
     for (watched, name) in watch.iter().enumerate() {
         let both = facts.fields.find(name).zip(in_files.find(name));
         if !both.is_some_and(|((_, a), (_, b))| share_points(a.data_type(), b.data_type())) {
-            facts.groups.iter_mut().for_each(|group| group.extents[watched] = None);
+            facts
+                .groups
+                .iter_mut()
+                .for_each(|group| group.extents[watched] = None);
         }
     }
 }
 
 /// Whether reading from the middle of a row group skips the pages before. Without an index, pages of repeated values do
 /// not tell their rows, and columns in a remote store are fetched whole.
-fn can_skip(blob: &FileHandle, footer: &Footer, group: &RowGroupMetaData, columns: &[String]) -> bool {
+fn can_skip(
+    blob: &FileHandle,
+    footer: &Footer,
+    group: &RowGroupMetaData,
+    columns: &[String],
+) -> bool {
     let stored = footer.metadata.file_metadata().schema_descr();
-    let wanted = |leaf: &usize| columns.iter().any(|name| name == stored.get_column_root(*leaf).name());
+    let wanted = |leaf: &usize| {
+        columns
+            .iter()
+            .any(|name| name == stored.get_column_root(*leaf).name())
+    };
     let wanted: Vec<usize> = (0..stored.num_columns()).filter(wanted).collect();
     let is_repeated = |leaf: &usize| stored.column(*leaf).max_rep_level() > 0;
-    has_page_index(group, &wanted) || (matches!(blob, FileHandle::Local(_)) && !wanted.iter().any(is_repeated))
+    has_page_index(group, &wanted)
+        || (matches!(blob, FileHandle::Local(_)) && !wanted.iter().any(is_repeated))
 }
 
 /// Pieces of a row group of about the same number of rows each.
@@ -80,7 +93,13 @@ pub(crate) fn split_pieces(
 ) -> Result<Vec<Span>> {
     let pieces: Vec<&FileRange> = spans.iter().flat_map(|span| &span.pieces).collect();
     let cut = inspect_parallel(&pieces, |piece| row_groups(footers, io, piece, runs))?;
-    Ok(cut.into_iter().flatten().map(|piece| Span { pieces: vec![piece] }).collect())
+    Ok(cut
+        .into_iter()
+        .flatten()
+        .map(|piece| Span {
+            pieces: vec![piece],
+        })
+        .collect())
 }
 
 /// A piece for each of its row groups, or several. Extents stay those of the whole piece: bounds need not occur.
@@ -92,13 +111,31 @@ fn row_groups(
 ) -> Result<Vec<FileRange>> {
     let OpenedFile { blob, footer } = footers.open_piece(io, piece)?;
     let kept = footers.kept_rows(io, &piece.path)?;
-    let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
+    let (from, to) = piece
+        .row_groups
+        .unwrap_or((0, footer.metadata.num_row_groups()));
     let mut first_row = piece.first_row;
     let mut pieces = Vec::with_capacity(to - from);
-    for (at, group) in footer.metadata.row_groups().iter().enumerate().take(to).skip(from) {
-        let (rows, bytes) = (group.num_rows() as u64, group.compressed_size().max(0) as u64);
+    for (at, group) in footer
+        .metadata
+        .row_groups()
+        .iter()
+        .enumerate()
+        .take(to)
+        .skip(from)
+    {
+        let (rows, bytes) = (
+            group.num_rows() as u64,
+            group.compressed_size().max(0) as u64,
+        );
         let row_groups = Some((at, at + 1));
-        let whole = FileRange { row_groups, first_row, rows: Some(rows), bytes, ..piece.clone() };
+        let whole = FileRange {
+            row_groups,
+            first_row,
+            rows: Some(rows),
+            bytes,
+            ..piece.clone()
+        };
         let runs = runs.filter(|runs| rows > runs.rows_max);
         match runs.filter(|runs| can_skip(&blob, &footer, group, runs.columns)) {
             Some(runs) => pieces.extend(row_runs(&whole, rows, runs.rows_max.max(1))),
@@ -108,7 +145,9 @@ fn row_groups(
     }
     // Those that the table still has: readers count on them.
     if let Some(kept) = kept {
-        let kept = |piece: &mut FileRange| piece.rows = piece.rows.map(|rows| kept.count(piece.first_row, rows));
+        let kept = |piece: &mut FileRange| {
+            piece.rows = piece.rows.map(|rows| kept.count(piece.first_row, rows))
+        };
         pieces.iter_mut().for_each(kept);
     }
     Ok(pieces)
@@ -116,7 +155,10 @@ fn row_groups(
 
 impl ParquetReader {
     pub(super) fn new(config: ParquetSource) -> Self {
-        ParquetReader { config, footers: Arc::default() }
+        ParquetReader {
+            config,
+            footers: Arc::default(),
+        }
     }
 
     fn piece(&self, file: &ListedFile, facts: &FooterSummary) -> FileRange {
@@ -133,7 +175,9 @@ impl ParquetReader {
             first_row: 0,
             rows: Some(facts.groups.iter().map(|group| group.rows).sum()),
             bytes: facts.opened.size,
-            fingerprint: facts.opened.fingerprint(&file.relative, &partition, Some(facts.footer)),
+            fingerprint: facts
+                .opened
+                .fingerprint(&file.relative, &partition, Some(facts.footer)),
             partition,
             extents: Vec::new(),
         }
@@ -145,45 +189,73 @@ impl Source for ParquetReader {
         self.discover_with_cache(io, watch, &MetadataCache::default())
     }
 
-    fn discover_with_cache(&self, io: &StorageClient, watch: &[String], notes: &MetadataCache) -> Result<Dataset> {
+    fn discover_with_cache(
+        &self,
+        io: &StorageClient,
+        watch: &[String],
+        notes: &MetadataCache,
+    ) -> Result<Dataset> {
         let now = SystemTime::now();
         let (files, noted) = std::thread::scope(|scope| {
             let noted = scope.spawn(for_current_span(|| FooterNotes::load(notes, now)));
-            (list_files(io, &self.config.all_paths(), ENDINGS), noted.join())
+            (
+                list_files(io, &self.config.all_paths(), ENDINGS),
+                noted.join(),
+            )
         });
         let files = files?;
         self.footers.keep_versions(&files);
-        let noted = noted.unwrap_or_else(|_| Err(Fault::internal("a thread that read notes has failed")))?;
+        let noted = noted
+            .unwrap_or_else(|_| Err(Fault::internal("a thread that read notes has failed")))?;
         let facts = noted.summaries(&self.footers, io, &files.iter().collect::<Vec<_>>(), watch)?;
         let mut schemas = FileSchemas::default();
         for (file, facts) in files.iter().zip(&facts) {
             schemas.add(&file.path, facts.fields.clone());
         }
         let wanted = self.config.columns.as_ref();
-        schemas
-            .refuse_duplicate_columns(|name| wanted.is_none_or(|wanted| wanted.iter().any(|wanted| wanted == name)))?;
+        schemas.refuse_duplicate_columns(|name| {
+            wanted.is_none_or(|wanted| wanted.iter().any(|wanted| wanted == name))
+        })?;
         let merged = schemas.merge(&self.config.schema)?;
-        let pieces = files.iter().zip(&facts).map(|(file, facts)| self.piece(file, facts));
-        let mut found: Vec<(FileRange, FooterSummary)> = pieces.collect::<Vec<_>>().into_iter().zip(facts).collect();
-        let places: Vec<_> = found.iter().map(|(piece, _)| (piece.path.as_str(), piece.partition.as_slice())).collect();
+        let pieces = files
+            .iter()
+            .zip(&facts)
+            .map(|(file, facts)| self.piece(file, facts));
+        let mut found: Vec<(FileRange, FooterSummary)> =
+            pieces.collect::<Vec<_>>().into_iter().zip(facts).collect();
+        let places: Vec<_> = found
+            .iter()
+            .map(|(piece, _)| (piece.path.as_str(), piece.partition.as_slice()))
+            .collect();
         let partitions = hive::partition_fields(&places)?;
         // A folder's value stands for all rows of its files: it replaces a column of that name.
-        let in_files: Fields =
-            merged.iter().filter(|field| !partitions.iter().any(|of| of.name() == field.name())).cloned().collect();
+        let in_files: Fields = merged
+            .iter()
+            .filter(|field| !partitions.iter().any(|of| of.name() == field.name()))
+            .cloned()
+            .collect();
         let all = in_files.iter().chain(&partitions).cloned().collect();
         let fields = select_columns(all, self.config.columns.as_deref(), "the files have")?;
-        let bytes_of = |field: &FieldRef| match partitions.iter().any(|of| of.name() == field.name()) {
-            true => 0,
-            false => {
-                found.iter().filter_map(|(_, file)| file.fields.find(field.name()).map(|(at, _)| file.bytes[at])).sum()
-            }
-        };
+        let bytes_of =
+            |field: &FieldRef| match partitions.iter().any(|of| of.name() == field.name()) {
+                true => 0,
+                false => found
+                    .iter()
+                    .filter_map(|(_, file)| {
+                        file.fields.find(field.name()).map(|(at, _)| file.bytes[at])
+                    })
+                    .sum(),
+            };
         let column_bytes = Some(fields.iter().map(bytes_of).collect());
         for (piece, facts) in &mut found {
             piece.extents = folder_extents(piece, watch, &partitions);
             clear_unmatched_extents(facts, watch, &in_files);
         }
-        let spans = cut_spans(found.into_iter().map(|(piece, facts)| (piece, facts.groups)))?;
+        let spans = cut_spans(
+            found
+                .into_iter()
+                .map(|(piece, facts)| (piece, facts.groups)),
+        )?;
         Ok(Dataset {
             schema: Arc::new(Schema::new(fields)),
             spans,
@@ -193,12 +265,28 @@ impl Source for ParquetReader {
         })
     }
 
-    fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {
+    fn open(
+        &self,
+        io: &StorageClient,
+        span: &Span,
+        request: &ScanRequest,
+    ) -> Result<ChunkIterator> {
         let pruner = RowGroupPruner::new(&request.pruning, &request.schema);
-        Ok(Box::new(ParquetScan::start(io.clone(), self.footers.clone(), span.clone(), request.clone(), pruner)))
+        Ok(Box::new(ParquetScan::start(
+            io.clone(),
+            self.footers.clone(),
+            span.clone(),
+            request.clone(),
+            pruner,
+        )))
     }
 
-    fn split_spans(&self, io: &StorageClient, spans: &[Span], runs: Option<RowRuns>) -> Result<Vec<Span>> {
+    fn split_spans(
+        &self,
+        io: &StorageClient,
+        spans: &[Span],
+        runs: Option<RowRuns>,
+    ) -> Result<Vec<Span>> {
         split_pieces(&self.footers, io, spans, runs)
     }
 }

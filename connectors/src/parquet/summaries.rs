@@ -25,7 +25,11 @@ pub(crate) struct FooterNotes<'n> {
 impl FooterNotes<'_> {
     /// Reads the notes. `begun` is a time before the files were listed.
     pub(crate) fn load(cache: &MetadataCache, begun: SystemTime) -> Result<FooterNotes<'_>> {
-        Ok(FooterNotes { cache, noted: notes::decode(cache.load()?.as_deref()), begun })
+        Ok(FooterNotes {
+            cache,
+            noted: notes::decode(cache.load()?.as_deref()),
+            begun,
+        })
     }
 
     /// What the footers of some files tell: from the notes where a file is still what it was. Notes that are not those
@@ -39,17 +43,32 @@ impl FooterNotes<'_> {
     ) -> Result<Vec<FooterSummary>> {
         let known = SchemaInterner::default();
         let facts = files.iter().map(|file| {
-            let facts = self.noted.remove(&file.path).filter(|facts| facts.listed == file.stamp)?;
-            Some(FooterSummary { fields: known.one(facts.fields.clone()), ..facts })
+            let facts = self
+                .noted
+                .remove(&file.path)
+                .filter(|facts| facts.listed == file.stamp)?;
+            Some(FooterSummary {
+                fields: known.one(facts.fields.clone()),
+                ..facts
+            })
         });
         let facts: Vec<Option<FooterSummary>> = facts.collect();
         // Threads are for those that have to be opened.
-        let new = files.iter().zip(&facts).filter(|(_, facts)| facts.is_none()).map(|(file, _)| *file);
+        let new = files
+            .iter()
+            .zip(&facts)
+            .filter(|(_, facts)| facts.is_none())
+            .map(|(file, _)| *file);
         let new: Vec<&ListedFile> = new.collect();
         let is_known = new.is_empty() && self.noted.is_empty();
-        let mut new = inspect_parallel(&new, |file| footer_summary(footers, io, file, &known, watch))?.into_iter();
+        let mut new = inspect_parallel(&new, |file| {
+            footer_summary(footers, io, file, &known, watch)
+        })?
+        .into_iter();
         let looked_at = || Fault::internal("a file was not looked at");
-        let facts = facts.into_iter().map(|facts| facts.or_else(|| new.next()).ok_or_else(looked_at));
+        let facts = facts
+            .into_iter()
+            .map(|facts| facts.or_else(|| new.next()).ok_or_else(looked_at));
         let facts = facts.collect::<Result<Vec<FooterSummary>>>()?;
         if !is_known {
             let named = files.iter().map(|file| file.path.as_str()).zip(&facts);
@@ -96,5 +115,12 @@ fn footer_summary(
         });
     }
     let (listed, opened) = (file.stamp.clone(), footer.stamp.clone());
-    Ok(FooterSummary { listed, opened, footer: footer.digest, fields, bytes, groups })
+    Ok(FooterSummary {
+        listed,
+        opened,
+        footer: footer.digest,
+        fields,
+        bytes,
+        groups,
+    })
 }

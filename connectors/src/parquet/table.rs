@@ -22,10 +22,17 @@ pub(crate) trait TableFiles: Debug + Send + Sync {
 }
 
 /// The name of a column in a file of this schema, of this table if it belongs to one.
-pub(super) fn stored_column(table: Option<&dyn TableFiles>, file: &Schema, column: &str) -> Option<String> {
+pub(super) fn stored_column(
+    table: Option<&dyn TableFiles>,
+    file: &Schema,
+    column: &str,
+) -> Option<String> {
     match table {
         Some(table) => table.stored_column(file, column),
-        None => file.fields().find(column).map(|(_, field)| field.name().clone()),
+        None => file
+            .fields()
+            .find(column)
+            .map(|(_, field)| field.name().clone()),
     }
 }
 
@@ -56,7 +63,10 @@ impl KeptRows {
             return None;
         }
         let beyond = std::iter::repeat_n(true, rows - known.len());
-        Some(BooleanArray::new(known.iter().chain(beyond).collect(), None))
+        Some(BooleanArray::new(
+            known.iter().chain(beyond).collect(),
+            None,
+        ))
     }
 
     /// The part of a range that has bits.
@@ -73,10 +83,22 @@ mod tests {
     #[test]
     fn rows_beyond_the_last_deleted_one_are_kept() {
         let kept = KeptRows::new([true, false, true, false].into_iter().collect());
-        for (from, rows, expected) in [(0, 4, 2), (1, 1, 0), (2, 1, 1), (3, 5, 4), (4, 3, 3), (0, 0, 0), (9, 2, 2)] {
+        for (from, rows, expected) in [
+            (0, 4, 2),
+            (1, 1, 0),
+            (2, 1, 1),
+            (3, 5, 4),
+            (4, 3, 3),
+            (0, 0, 0),
+            (9, 2, 2),
+        ] {
             assert_eq!(kept.count(from, rows), expected, "{from} {rows}");
             let mask = kept.mask(from, rows as usize);
-            assert_eq!(mask.as_ref().map_or(rows, |mask| mask.true_count() as u64), expected, "{from} {rows}");
+            assert_eq!(
+                mask.as_ref().map_or(rows, |mask| mask.true_count() as u64),
+                expected,
+                "{from} {rows}"
+            );
             assert!(mask.is_none_or(|mask| mask.len() == rows as usize));
         }
     }

@@ -19,7 +19,9 @@ const BOUND_BYTES_MAX: usize = 64;
 const UNKNOWN: u32 = u32::MAX - 1;
 
 /// The strings of a column as keys; `None` where they are no strings, or too many different ones.
-pub(super) fn encode_strings<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> Option<DictionaryColumn> {
+pub(super) fn encode_strings<'a>(
+    arrays: impl Iterator<Item = &'a ArrayRef>,
+) -> Option<DictionaryColumn> {
     let mut numbered = StringDictionary::default();
     for array in arrays {
         if !numbered.add_array(array) {
@@ -32,7 +34,13 @@ pub(super) fn encode_strings<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> 
         plain.extend_from_slice(word);
     }
     let (statistics, values) = (numbered.statistics(), numbered.words.len() as u32);
-    Some(DictionaryColumn { keys: numbered.rows, nulls: numbered.nulls, values, plain, statistics })
+    Some(DictionaryColumn {
+        keys: numbered.rows,
+        nulls: numbered.nulls,
+        values,
+        plain,
+        statistics,
+    })
 }
 
 /// The distinct strings of a column, in order of appearance, and the number of each row's.
@@ -57,7 +65,11 @@ impl<'a> StringDictionary<'a> {
             },
             None => match string_accessor(array) {
                 Some(word) => (0..array.len()).all(|row| {
-                    let number = if array.is_null(row) { Some(NULL) } else { self.number_of(word(row)) };
+                    let number = if array.is_null(row) {
+                        Some(NULL)
+                    } else {
+                        self.number_of(word(row))
+                    };
                     number.map(|number| self.push_row(number)).is_some()
                 }),
                 None => false,
@@ -71,7 +83,10 @@ impl<'a> StringDictionary<'a> {
         values: &'a ArrayRef,
         word: Box<dyn Fn(usize) -> &'a [u8] + 'a>,
     ) -> bool {
-        let known = self.last.take().filter(|(last, _)| Arc::ptr_eq(last, values));
+        let known = self
+            .last
+            .take()
+            .filter(|(last, _)| Arc::ptr_eq(last, values));
         let mut numbers = known.map_or_else(|| vec![UNKNOWN; values.len()], |(_, numbers)| numbers);
         let nulls = keys.nulls().filter(|nulls| nulls.null_count() > 0);
         let is_null = |row: usize| nulls.is_some_and(|nulls| nulls.is_null(row));
@@ -83,8 +98,11 @@ impl<'a> StringDictionary<'a> {
             }
             let known = &mut numbers[*key as usize];
             if *known == UNKNOWN {
-                let number =
-                    if values.is_null(*key as usize) { Some(NULL) } else { self.number_of(word(*key as usize)) };
+                let number = if values.is_null(*key as usize) {
+                    Some(NULL)
+                } else {
+                    self.number_of(word(*key as usize))
+                };
                 let Some(number) = number else { return false };
                 *known = number;
             }
@@ -114,8 +132,12 @@ impl<'a> StringDictionary<'a> {
     /// The least and the greatest string; of long ones, beginnings that bound them.
     fn statistics(&self) -> Statistics {
         let (min, max) = (self.words.iter().min(), self.words.iter().max());
-        let is_exact = |word: Option<&&[u8]>| word.is_some_and(|word| word.len() <= BOUND_BYTES_MAX);
-        let (below, above) = (min.map(|min| lower_bound(min).to_vec()), max.and_then(|max| upper_bound(max)));
+        let is_exact =
+            |word: Option<&&[u8]>| word.is_some_and(|word| word.len() <= BOUND_BYTES_MAX);
+        let (below, above) = (
+            min.map(|min| lower_bound(min).to_vec()),
+            max.and_then(|max| upper_bound(max)),
+        );
         let (min, max) = (is_exact(min), is_exact(max));
         let (below, above) = (below.map(ByteArray::from), above.map(ByteArray::from));
         let statistics = ValueStatistics::new(below, above, None, Some(self.nulls as u64), false);
@@ -141,7 +163,8 @@ fn upper_bound(word: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(short).ok()?;
     // The last character that has a next one of the same length.
     text.char_indices().rev().find_map(|(at, last)| {
-        let next = char::from_u32(last as u32 + 1).filter(|next| next.len_utf8() == last.len_utf8())?;
+        let next =
+            char::from_u32(last as u32 + 1).filter(|next| next.len_utf8() == last.len_utf8())?;
         Some(format!("{}{next}", &text[..at]).into_bytes())
     })
 }
@@ -181,12 +204,20 @@ mod tests {
             .iter()
             .map(|rows| {
                 let array: DictionaryArray<Int32Type> = rows.iter().map(Option::as_deref).collect();
-                RecordBatch::try_from_iter_with_nullable([("word", Arc::new(array) as ArrayRef, true)]).unwrap()
+                RecordBatch::try_from_iter_with_nullable([(
+                    "word",
+                    Arc::new(array) as ArrayRef,
+                    true,
+                )])
+                .unwrap()
             })
             .collect();
         let schema = Arc::new(Schema::new(vec![Field::new("word", DataType::Utf8, true)]));
         let bytes = write_row_group(&schema, &arrays, ParquetCompression::Snappy);
-        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().build().unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)
+            .unwrap()
+            .build()
+            .unwrap();
         let mut read = Vec::new();
         for batch in reader {
             let column = batch.unwrap().column(0).clone();
@@ -201,12 +232,20 @@ mod tests {
     fn what_is_written_is_read() {
         let mut state = 7u64;
         let mut random = move |below: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (state >> 33) % below
         };
-        for (words, runs, nulls) in
-            [(1, 1, 0), (1, 1, 3), (2, 9, 0), (3, 40, 5), (300, 1, 0), (300, 12, 2), (70_000, 1, 9)]
-        {
+        for (words, runs, nulls) in [
+            (1, 1, 0),
+            (1, 1, 3),
+            (2, 9, 0),
+            (3, 40, 5),
+            (300, 1, 0),
+            (300, 12, 2),
+            (70_000, 1, 9),
+        ] {
             let mut batches = Vec::new();
             for rows in [0, 1, 7, 8192, 30_000] {
                 let mut batch: Vec<Option<String>> = Vec::new();
@@ -218,7 +257,10 @@ mod tests {
                 }
                 batches.push(batch);
             }
-            assert!(round_trip(&batches) == batches.concat(), "{words} words, runs of {runs}, nulls 1 in {nulls}");
+            assert!(
+                round_trip(&batches) == batches.concat(),
+                "{words} words, runs of {runs}, nulls 1 in {nulls}"
+            );
         }
         assert_eq!(round_trip(&[vec![None; 100]]), vec![None; 100]);
     }

@@ -32,7 +32,10 @@ impl BiasCorrection {
     /// Of a step, which counts from 1.
     pub fn at_step(step: u64) -> BiasCorrection {
         let scale = |kept: f64| (1.0 / (1.0 - kept.powf(step as f64))) as f32;
-        BiasCorrection { mean: scale(BETA1), square: scale(BETA2) }
+        BiasCorrection {
+            mean: scale(BETA1),
+            square: scale(BETA2),
+        }
     }
 }
 
@@ -47,14 +50,18 @@ impl AdamUpdate {
     fn apply(self, value: &mut f32, gradient: f32, mean: &mut f32, square: &mut f32) {
         *mean += (gradient - *mean) * (1.0 - BETA1) as f32;
         *square += (gradient * gradient - *square) * (1.0 - BETA2) as f32;
-        *value -= self.rate * (*mean * self.scales.mean) / ((*square * self.scales.square).sqrt() + EPSILON);
+        *value -= self.rate * (*mean * self.scales.mean)
+            / ((*square * self.scales.square).sqrt() + EPSILON);
     }
 }
 
 impl AdamState {
     /// Nothing is remembered yet.
     pub fn new(shape: &ModelShape) -> AdamState {
-        AdamState { means: ModelParameters::zeros(shape), squares: ModelParameters::zeros(shape) }
+        AdamState {
+            means: ModelParameters::zeros(shape),
+            squares: ModelParameters::zeros(shape),
+        }
     }
 
     /// Moves the parameters: the step counts from 1.
@@ -67,18 +74,36 @@ impl AdamState {
         weight_decay: f64,
     ) {
         let StepSchedule { step, rate } = schedule;
-        let rule = AdamUpdate { rate: rate as f32, scales: BiasCorrection::at_step(step) };
+        let rule = AdamUpdate {
+            rate: rate as f32,
+            scales: BiasCorrection::at_step(step),
+        };
         let kept = (1.0 - rate * weight_decay) as f32;
         for layer in shape.layers() {
-            parameters.layers[layer.weights].iter_mut().for_each(|weight| *weight *= kept);
+            parameters.layers[layer.weights]
+                .iter_mut()
+                .for_each(|weight| *weight *= kept);
         }
         let values = parameters.layers.iter_mut().zip(&gradient.layers);
         let memory = self.means.layers.iter_mut().zip(&mut self.squares.layers);
-        values.zip(memory).for_each(|((value, gradient), (mean, square))| rule.apply(value, *gradient, mean, square));
-        for (number, (touched, embedding)) in gradient.tables.iter().zip(&shape.embeddings).enumerate() {
+        values
+            .zip(memory)
+            .for_each(|((value, gradient), (mean, square))| {
+                rule.apply(value, *gradient, mean, square)
+            });
+        for (number, (touched, embedding)) in
+            gradient.tables.iter().zip(&shape.embeddings).enumerate()
+        {
             let table = &mut parameters.tables[number];
-            let (means, squares) = (&mut self.means.tables[number], &mut self.squares.tables[number]);
-            for (row, gradient) in touched.rows.iter().zip(touched.gradient.chunks_exact(embedding.width)) {
+            let (means, squares) = (
+                &mut self.means.tables[number],
+                &mut self.squares.tables[number],
+            );
+            for (row, gradient) in touched
+                .rows
+                .iter()
+                .zip(touched.gradient.chunks_exact(embedding.width))
+            {
                 let start = *row as usize * embedding.width;
                 for (at, gradient) in (start..).zip(gradient) {
                     rule.apply(&mut table[at], *gradient, &mut means[at], &mut squares[at]);

@@ -23,7 +23,10 @@ pub fn gpu_precision(config: &TrainConfig) -> Result<Option<Precision>> {
 }
 
 /// Trains there.
-pub fn train_where_chosen(config: &TrainConfig, course: &TrainingContext<'_>) -> Result<TrainingOutput> {
+pub fn train_where_chosen(
+    config: &TrainConfig,
+    course: &TrainingContext<'_>,
+) -> Result<TrainingOutput> {
     #[cfg(feature = "cuda")]
     if let Some(precision) = gpu_precision(config)? {
         let number = match config.device {
@@ -31,7 +34,9 @@ pub fn train_where_chosen(config: &TrainConfig, course: &TrainingContext<'_>) ->
             TrainingDevice::Cpu | TrainingDevice::Auto => 0,
         };
         let cuda = crate::feed::CudaDevice::open(number as usize)?;
-        let cuda = cuda.ok_or_else(|| found::GpuProblem::Missing(crate::feed::describe_cuda()).fault(number))?;
+        let cuda = cuda.ok_or_else(|| {
+            found::GpuProblem::Missing(crate::feed::describe_cuda()).fault(number)
+        })?;
         return config.train_on(course, &cuda, precision);
     }
     #[cfg(feature = "cuda")]
@@ -39,10 +44,15 @@ pub fn train_where_chosen(config: &TrainConfig, course: &TrainingContext<'_>) ->
         && let Some(found::GpuProblem::Computes { what, .. }) =
             found::wrong(0, config.precision.unwrap_or(Precision::Bf16))?
     {
-        let message = format!("`{}` is trained on the processor: the GPU cannot be used: {what}", course.sink());
+        let message = format!(
+            "`{}` is trained on the processor: the GPU cannot be used: {what}",
+            course.sink()
+        );
         course.emit(forebay_storage::Event::Warning { message });
     }
-    trainer::run(config, course, |state| Ok(HostEngine::new(config, &state.shape, course.threads)))
+    trainer::run(config, course, |state| {
+        Ok(HostEngine::new(config, &state.shape, course.threads))
+    })
 }
 
 /// What is found of GPUs.
@@ -65,14 +75,18 @@ mod found {
             let name = super::TrainingDevice::Cuda(number);
             match self {
                 GpuProblem::Missing(found) => {
-                    let message = format!("`device: {name}` asks for a GPU that this machine does not have: {found}");
+                    let message = format!(
+                        "`device: {name}` asks for a GPU that this machine does not have: {found}"
+                    );
                     Fault::new(codes::UNSUPPORTED, message)
                         .hint("run where there is one (`forebay doctor` says what is found), or leave `device` out")
                 }
                 #[cfg(feature = "cuda")]
                 GpuProblem::Computes { what, hint } => {
                     let message = format!("`device: {name}` cannot be used: {what}");
-                    let hint = hint.as_deref().unwrap_or("leave `device` out to train on the processor");
+                    let hint = hint
+                        .as_deref()
+                        .unwrap_or("leave `device` out to train on the processor");
                     Fault::new(codes::UNSUPPORTED, message).hint(hint)
                 }
             }
@@ -101,12 +115,16 @@ mod found {
         use crate::train::place::Precision;
 
         /// What was found of each GPU: it is looked at once, as it is asked for several times in a run.
-        static SEEN: Mutex<BTreeMap<(u32, Precision), Option<GpuProblem>>> = Mutex::new(BTreeMap::new());
+        static SEEN: Mutex<BTreeMap<(u32, Precision), Option<GpuProblem>>> =
+            Mutex::new(BTreeMap::new());
 
         /// Why a GPU cannot be used; `None` where it computes what the processor does.
         pub fn wrong(number: u32, precision: Precision) -> Result<Option<GpuProblem>> {
             let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(seen.entry((number, precision)).or_insert_with(|| probe_gpu(number, precision)).clone())
+            Ok(seen
+                .entry((number, precision))
+                .or_insert_with(|| probe_gpu(number, precision))
+                .clone())
         }
 
         fn probe_gpu(number: u32, precision: Precision) -> Option<GpuProblem> {
@@ -114,14 +132,18 @@ mod found {
                 let Some(cuda) = CudaDevice::open(number as usize)? else {
                     return Ok(Some(GpuProblem::Missing(describe_cuda())));
                 };
-                Ok(check_device(&cuda, precision)?.map(|what| GpuProblem::Computes { what, hint: None }))
+                Ok(check_device(&cuda, precision)?
+                    .map(|what| GpuProblem::Computes { what, hint: None }))
             };
             // The bindings panic where a library lacks what they look for; the processor is there all the same.
             match catch_unwind(look) {
                 Ok(Ok(wrong)) => wrong,
                 Ok(Err(fault)) => {
                     let hint = fault.hint_text().map(str::to_owned);
-                    Some(GpuProblem::Computes { what: fault.to_string(), hint })
+                    Some(GpuProblem::Computes {
+                        what: fault.to_string(),
+                        hint,
+                    })
                 }
                 Err(_) => {
                     let what = "its libraries are not those that are needed".to_owned();

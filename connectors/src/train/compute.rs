@@ -51,7 +51,11 @@ impl<'a> ModelInput<'a> {
     /// What a row weighs.
     pub fn weight(&self, row: usize) -> f32 {
         let counts = self.mask.get(row).is_none_or(|mask| *mask != 0);
-        if counts { self.weights.get(row).copied().unwrap_or(1.0) } else { 0.0 }
+        if counts {
+            self.weights.get(row).copied().unwrap_or(1.0)
+        } else {
+            0.0
+        }
     }
 }
 
@@ -82,9 +86,20 @@ impl SliceWorkspace {
     pub fn new(shape: &ModelShape) -> SliceWorkspace {
         let layers = shape.layers();
         let widths: Vec<usize> = layers.iter().map(|layer| layer.inputs).chain([1]).collect();
-        let values: Vec<Vec<f32>> = widths.iter().map(|width| vec![0.0; width * SLICE_ROWS]).collect();
+        let values: Vec<Vec<f32>> = widths
+            .iter()
+            .map(|width| vec![0.0; width * SLICE_ROWS])
+            .collect();
         let gradient = vec![0.0; layers.last().map_or(0, |layer| layer.biases.end)];
-        SliceWorkspace { layers, slopes: values.clone(), values, gradient, loss: 0.0, weight: 0.0, strange: None }
+        SliceWorkspace {
+            layers,
+            slopes: values.clone(),
+            values,
+            gradient,
+            loss: 0.0,
+            weight: 0.0,
+            strange: None,
+        }
     }
 
     /// Results of the last slice, before they become probabilities.
@@ -95,24 +110,46 @@ impl SliceWorkspace {
     /// The derivatives by what was embedded, of one row: or by its result where weights are added.
     pub fn embedded_slopes(&self, shape: &ModelShape, row: usize) -> &[f32] {
         if shape.added {
-            return self.slopes.last().map_or(&[], |slopes| &slopes[row..row + 1]);
+            return self
+                .slopes
+                .last()
+                .map_or(&[], |slopes| &slopes[row..row + 1]);
         }
         let (width, dense) = (shape.input_width(), shape.dense_width());
-        self.slopes.first().map_or(&[], |slopes| &slopes[row * width + dense..(row + 1) * width])
+        self.slopes.first().map_or(&[], |slopes| {
+            &slopes[row * width + dense..(row + 1) * width]
+        })
     }
 
     /// Through the layers.
-    pub fn forward(&mut self, shape: &ModelShape, parameters: &ModelParameters, rows: &ModelInput<'_>) {
+    pub fn forward(
+        &mut self,
+        shape: &ModelShape,
+        parameters: &ModelParameters,
+        rows: &ModelInput<'_>,
+    ) {
         self.gather_inputs(shape, parameters, rows);
         for (number, layer) in self.layers.iter().enumerate() {
             let (before, after) = self.values.split_at_mut(number + 1);
             let (input, output) = (&before[number], &mut after[0][..rows.rows * layer.outputs]);
             let biases = &parameters.layers[layer.biases.clone()];
-            output.chunks_exact_mut(layer.outputs).for_each(|row| row.copy_from_slice(biases));
+            output
+                .chunks_exact_mut(layer.outputs)
+                .for_each(|row| row.copy_from_slice(biases));
             if layer.inputs > 0 {
                 let weights = &parameters.layers[layer.weights.clone()];
-                let size = ProductSize { m: rows.rows, k: layer.inputs, n: layer.outputs };
-                multiply(size, Matrix::rows(input), Matrix::columns(weights), 1.0, output);
+                let size = ProductSize {
+                    m: rows.rows,
+                    k: layer.inputs,
+                    n: layer.outputs,
+                };
+                multiply(
+                    size,
+                    Matrix::rows(input),
+                    Matrix::columns(weights),
+                    1.0,
+                    output,
+                );
             }
             if number + 1 < self.layers.len() {
                 output.iter_mut().for_each(|value| *value = value.max(0.0));
@@ -123,9 +160,16 @@ impl SliceWorkspace {
         }
     }
 
-    fn gather_inputs(&mut self, shape: &ModelShape, parameters: &ModelParameters, rows: &ModelInput<'_>) {
+    fn gather_inputs(
+        &mut self,
+        shape: &ModelShape,
+        parameters: &ModelParameters,
+        rows: &ModelInput<'_>,
+    ) {
         let (dense, width, ids) = (shape.dense_width(), shape.input_width(), shape.ids());
-        let Some(input) = self.values.first_mut().filter(|_| width > 0) else { return };
+        let Some(input) = self.values.first_mut().filter(|_| width > 0) else {
+            return;
+        };
         for (row, input) in input.chunks_exact_mut(width).take(rows.rows).enumerate() {
             input[..dense].copy_from_slice(&rows.dense[row * dense..(row + 1) * dense]);
             if shape.added {
@@ -144,9 +188,16 @@ impl SliceWorkspace {
         }
     }
 
-    fn add_id_weights(&mut self, shape: &ModelShape, parameters: &ModelParameters, rows: &ModelInput<'_>) {
+    fn add_id_weights(
+        &mut self,
+        shape: &ModelShape,
+        parameters: &ModelParameters,
+        rows: &ModelInput<'_>,
+    ) {
         let ids = shape.ids();
-        let Some(outputs) = self.values.last_mut().filter(|_| ids > 0) else { return };
+        let Some(outputs) = self.values.last_mut().filter(|_| ids > 0) else {
+            return;
+        };
         for (output, ids) in outputs.iter_mut().zip(rows.ids.chunks_exact(ids)) {
             for (number, embedding, own) in shape.embedding_columns() {
                 for id in &ids[own] {
@@ -157,7 +208,12 @@ impl SliceWorkspace {
     }
 
     /// Back through the layers, after [`SliceWorkspace::forward`] of the same rows.
-    pub fn backward(&mut self, parameters: &ModelParameters, rows: &ModelInput<'_>, loss: LossFunction) {
+    pub fn backward(
+        &mut self,
+        parameters: &ModelParameters,
+        rows: &ModelInput<'_>,
+        loss: LossFunction,
+    ) {
         self.compute_loss(rows, loss);
         for (number, layer) in self.layers.iter().enumerate().rev() {
             let (before, after) = self.slopes.split_at_mut(number + 1);
@@ -165,21 +221,44 @@ impl SliceWorkspace {
             let biases = &mut self.gradient[layer.biases.clone()];
             biases.fill(0.0);
             for row in slopes.chunks_exact(layer.outputs) {
-                biases.iter_mut().zip(row).for_each(|(sum, slope)| *sum += slope);
+                biases
+                    .iter_mut()
+                    .zip(row)
+                    .for_each(|(sum, slope)| *sum += slope);
             }
             if layer.inputs == 0 {
                 continue;
             }
-            let (input, to) = (&self.values[number], &mut before[number][..rows.rows * layer.inputs]);
-            let size = ProductSize { m: layer.outputs, k: rows.rows, n: layer.inputs };
+            let (input, to) = (
+                &self.values[number],
+                &mut before[number][..rows.rows * layer.inputs],
+            );
+            let size = ProductSize {
+                m: layer.outputs,
+                k: rows.rows,
+                n: layer.inputs,
+            };
             let gradient = &mut self.gradient[layer.weights.clone()];
-            multiply(size, Matrix::columns(slopes), Matrix::rows(input), 0.0, gradient);
+            multiply(
+                size,
+                Matrix::columns(slopes),
+                Matrix::rows(input),
+                0.0,
+                gradient,
+            );
             let weights = &parameters.layers[layer.weights.clone()];
-            let size = ProductSize { m: rows.rows, k: layer.outputs, n: layer.inputs };
+            let size = ProductSize {
+                m: rows.rows,
+                k: layer.outputs,
+                n: layer.inputs,
+            };
             multiply(size, Matrix::rows(slopes), Matrix::rows(weights), 0.0, to);
             if number > 0 {
                 // What relu has cut off has no slope.
-                to.iter_mut().zip(input).filter(|(_, value)| **value <= 0.0).for_each(|(slope, _)| *slope = 0.0);
+                to.iter_mut()
+                    .zip(input)
+                    .filter(|(_, value)| **value <= 0.0)
+                    .for_each(|(slope, _)| *slope = 0.0);
             }
         }
     }
@@ -187,7 +266,9 @@ impl SliceWorkspace {
     /// Losses, and their derivatives by the results.
     fn compute_loss(&mut self, rows: &ModelInput<'_>, loss: LossFunction) {
         (self.loss, self.weight, self.strange) = (0.0, 0.0, None);
-        let (Some(outputs), Some(slopes)) = (self.values.last(), self.slopes.last_mut()) else { return };
+        let (Some(outputs), Some(slopes)) = (self.values.last(), self.slopes.last_mut()) else {
+            return;
+        };
         for row in 0..rows.rows {
             let (output, label, weight) = (outputs[row], rows.labels[row], rows.weight(row));
             if weight == 0.0 {
@@ -217,7 +298,10 @@ impl LossFunction {
                 let (output, wanted) = (f64::from(output), f64::from(label));
                 // The logarithm of 1 + e^x without overflow.
                 let softplus = output.max(0.0) + (-output.abs()).exp().ln_1p();
-                (softplus - wanted * output, self.prediction(output as f32) - label)
+                (
+                    softplus - wanted * output,
+                    self.prediction(output as f32) - label,
+                )
             }
         }
     }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use forebay_feed::{BatchFeatures, CategoricalType, NonFinite};
 use forebay_model::{ConfigError, ConfigResult, Fault, Result, codes};
 use forebay_run::{
-    FeatureColumn, FeedCache, FeedConfig, ReadModelFile, Trainer, TrainingContext, TrainingOutput, WarmStart,
+    FeatureColumn, FeedCache, FeedConfig, ReadModelFile, Trainer, TrainingContext, TrainingOutput,
+    WarmStart,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -258,12 +259,17 @@ impl TrainConfig {
         device: &D,
         precision: Precision,
     ) -> Result<TrainingOutput> {
-        trainer::run(self, course, |_| Ok(DeviceEngine::new(self, device, precision)))
+        trainer::run(self, course, |_| {
+            Ok(DeviceEngine::new(self, device, precision))
+        })
     }
 
     /// A model of a kind, with defaults for the rest.
     pub fn new(model: ModelKind) -> TrainConfig {
-        TrainConfig { model, ..TrainConfig::default() }
+        TrainConfig {
+            model,
+            ..TrainConfig::default()
+        }
     }
 
     /// The loss.
@@ -296,34 +302,68 @@ impl ConnectorConfig for TrainConfig {
     fn check(&self) -> ConfigResult<()> {
         let wrong = |field: &str, message: String| Err(ConfigError::at(field, message));
         if self.model != ModelKind::Mlp && (self.hidden.is_some() || self.loss.is_some()) {
-            let field = if self.hidden.is_some() { "hidden" } else { "loss" };
+            let field = if self.hidden.is_some() {
+                "hidden"
+            } else {
+                "loss"
+            };
             return wrong(field, format!("`{field}` is for `model: mlp`"));
         }
-        if self.hidden.iter().flatten().any(|width| *width == 0 || *width > WIDTH_MAX) {
-            return wrong("hidden", format!("a layer is between 1 and {WIDTH_MAX} wide"));
+        if self
+            .hidden
+            .iter()
+            .flatten()
+            .any(|width| *width == 0 || *width > WIDTH_MAX)
+        {
+            return wrong(
+                "hidden",
+                format!("a layer is between 1 and {WIDTH_MAX} wide"),
+            );
         }
-        if self.embeddings.values().any(|width| *width == 0 || *width > WIDTH_MAX) {
-            return wrong("embeddings", format!("an embedding is between 1 and {WIDTH_MAX} wide"));
+        if self
+            .embeddings
+            .values()
+            .any(|width| *width == 0 || *width > WIDTH_MAX)
+        {
+            return wrong(
+                "embeddings",
+                format!("an embedding is between 1 and {WIDTH_MAX} wide"),
+            );
         }
         if self.model != ModelKind::Mlp && !self.embeddings.is_empty() {
             return wrong("embeddings", "`embeddings` is for `model: mlp`".to_owned());
         }
         if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
-            return wrong("learning_rate", format!("{} is not a number above 0", self.learning_rate));
+            return wrong(
+                "learning_rate",
+                format!("{} is not a number above 0", self.learning_rate),
+            );
         }
         if !(self.weight_decay >= 0.0 && self.weight_decay.is_finite()) {
-            return wrong("weight_decay", format!("{} is not a number from 0 on", self.weight_decay));
+            return wrong(
+                "weight_decay",
+                format!("{} is not a number from 0 on", self.weight_decay),
+            );
         }
-        if self.clip_norm.is_some_and(|norm| norm.is_nan() || norm <= 0.0) {
+        if self
+            .clip_norm
+            .is_some_and(|norm| norm.is_nan() || norm <= 0.0)
+        {
             return wrong("clip_norm", "a norm is above 0".to_owned());
         }
         if self.device == TrainingDevice::Cpu && self.precision == Some(Precision::Bf16) {
-            return wrong("precision", "`bf16` is for a GPU: say `device: cuda` or `device: auto`".to_owned());
+            return wrong(
+                "precision",
+                "`bf16` is for a GPU: say `device: cuda` or `device: auto`".to_owned(),
+            );
         }
         if self.replay.is_some() && self.start != TrainingStart::Last {
             return wrong("replay", "`replay` is for `start: last`".to_owned());
         }
-        if self.replay.is_some_and(|replay| !(0.0..=1.0).contains(&replay)) {
+        if self
+            .replay
+            .is_some_and(|replay| !(0.0..=1.0).contains(&replay))
+        {
             return wrong("replay", "a share lies between 0 and 1".to_owned());
         }
         let counts = [
@@ -346,7 +386,12 @@ impl Trainer for TrainConfig {
     }
 
     fn feed(&self) -> FeedConfig {
-        let features = |names: &Vec<String>| names.iter().map(|name| FeatureColumn::from(name.as_str())).collect();
+        let features = |names: &Vec<String>| {
+            names
+                .iter()
+                .map(|name| FeatureColumn::from(name.as_str()))
+                .collect()
+        };
         FeedConfig {
             dense: self.dense.as_ref().map(features),
             categorical: self.categorical.as_ref().map(features),
@@ -380,10 +425,12 @@ impl Trainer for TrainConfig {
             mlflow: None,
             ..self.clone()
         };
-        let config = serde_json::to_value(same).map_err(|error| Fault::internal("a training").cause(error))?;
+        let config = serde_json::to_value(same)
+            .map_err(|error| Fault::internal("a training").cause(error))?;
         let mut identity = serde_json::json!({ "trainer": trainer::VERSION, "config": config });
         if let Some(precision) = choose::gpu_precision(self)? {
-            identity["device"] = serde_json::json!({ "cuda": precision, "version": device::VERSION });
+            identity["device"] =
+                serde_json::json!({ "cuda": precision, "version": device::VERSION });
         }
         Ok(identity)
     }
@@ -393,7 +440,11 @@ impl Trainer for TrainConfig {
         (self.start == TrainingStart::Last).then_some(WarmStart { replay })
     }
 
-    fn refuse_start(&self, files: ReadModelFile<'_>, features: &BatchFeatures) -> Result<Option<String>> {
+    fn refuse_start(
+        &self,
+        files: ReadModelFile<'_>,
+        features: &BatchFeatures,
+    ) -> Result<Option<String>> {
         start::refuse(self, files, features)
     }
 
@@ -403,8 +454,13 @@ impl Trainer for TrainConfig {
 
     fn train(&self, course: &TrainingContext<'_>) -> Result<TrainingOutput> {
         if self.patience_epochs.is_some() && course.validation.is_none() {
-            return Err(Fault::new(codes::MISSING_FIELD, "`patience_epochs` needs rows to validate on")
-                .hint("declare a part `validation` under `split:`, or name one: `validation: <part>`"));
+            return Err(Fault::new(
+                codes::MISSING_FIELD,
+                "`patience_epochs` needs rows to validate on",
+            )
+            .hint(
+                "declare a part `validation` under `split:`, or name one: `validation: <part>`",
+            ));
         }
         choose::train_where_chosen(self, course)
     }

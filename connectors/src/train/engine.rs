@@ -19,7 +19,12 @@ pub trait TrainingEngine {
 
     /// Learns from a batch. What is learned may be told later, and need not be in the state before
     /// [`TrainingEngine::finish_steps`].
-    fn step(&mut self, state: &mut TrainingState, batch: FeedBatch, pace: StepSchedule) -> Result<()>;
+    fn step(
+        &mut self,
+        state: &mut TrainingState,
+        batch: FeedBatch,
+        pace: StepSchedule,
+    ) -> Result<()>;
 
     /// What the next step came to, in the order of steps; `None` where that is not told yet.
     fn next_result(&mut self) -> Option<StepResult>;
@@ -40,7 +45,10 @@ pub struct StepSchedule {
 impl StepSchedule {
     /// Of a step among so many.
     pub fn at_step(config: &TrainConfig, step: u64, steps: u64) -> StepSchedule {
-        StepSchedule { step, rate: learning_rate(config, step, steps) }
+        StepSchedule {
+            step,
+            rate: learning_rate(config, step, steps),
+        }
     }
 }
 
@@ -66,7 +74,11 @@ pub struct HostEngine<'a> {
 
 impl<'a> HostEngine<'a> {
     pub fn new(config: &'a TrainConfig, shape: &ModelShape, threads: usize) -> HostEngine<'a> {
-        HostEngine { config, gradient: BatchGradient::new(shape, config.batch_rows as usize, threads), told: None }
+        HostEngine {
+            config,
+            gradient: BatchGradient::new(shape, config.batch_rows as usize, threads),
+            told: None,
+        }
     }
 }
 
@@ -75,18 +87,39 @@ impl TrainingEngine for HostEngine<'_> {
         None
     }
 
-    fn step(&mut self, state: &mut TrainingState, batch: FeedBatch, schedule: StepSchedule) -> Result<()> {
+    fn step(
+        &mut self,
+        state: &mut TrainingState,
+        batch: FeedBatch,
+        schedule: StepSchedule,
+    ) -> Result<()> {
         let step = schedule.step;
         let (config, gradient) = (self.config, &mut self.gradient);
-        gradient.compute_batch(&state.shape, &state.parameters, &model_input(&batch), config.loss_function());
+        gradient.compute_batch(
+            &state.shape,
+            &state.parameters,
+            &model_input(&batch),
+            config.loss_function(),
+        );
         let (loss, weight, strange) = (gradient.loss, gradient.weight, gradient.strange);
-        self.told = Some(StepResult { step, loss, weight, strange });
+        self.told = Some(StepResult {
+            step,
+            loss,
+            weight,
+            strange,
+        });
         // Rows that do not count teach nothing.
         if weight > 0.0 {
             if let Some(norm) = config.clip_norm {
                 gradient.clip(norm);
             }
-            state.adam.step(&state.shape, &mut state.parameters, gradient, schedule, config.weight_decay);
+            state.adam.step(
+                &state.shape,
+                &mut state.parameters,
+                gradient,
+                schedule,
+                config.weight_decay,
+            );
         }
         Ok(())
     }

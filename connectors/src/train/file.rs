@@ -97,13 +97,25 @@ pub(super) fn write_model(
         origin: serde_json::from_value(origin).map_err(json)?,
         shape: shape.clone(),
         loss: config.loss_function(),
-        label: course.rows.features.label.as_ref().map(|label| label.column.clone()).unwrap_or_default(),
+        label: course
+            .rows
+            .features
+            .label
+            .as_ref()
+            .map(|label| label.column.clone())
+            .unwrap_or_default(),
         non_finite: config.non_finite,
         boosting: None,
     };
-    let model = write_tensors(&named_tensors(shape, parameters, ""), serde_json::to_string(&card).map_err(json)?)?;
+    let model = write_tensors(
+        &named_tensors(shape, parameters, ""),
+        serde_json::to_string(&card).map_err(json)?,
+    )?;
     let learned = serde_json::to_vec_pretty(learned).map_err(json)?;
-    Ok(vec![(MODEL_FILE.to_owned(), model), (LEARNED_FILE.to_owned(), learned)])
+    Ok(vec![
+        (MODEL_FILE.to_owned(), model),
+        (LEARNED_FILE.to_owned(), learned),
+    ])
 }
 
 /// The files of boosted trees; `encode` makes a file of them and of words.
@@ -136,34 +148,60 @@ pub(super) fn write_boosted_model(
             hidden: Vec::new(),
             added: false,
         },
-        loss: if boosting.loss == BoostingLoss::Logistic { LossFunction::Logistic } else { LossFunction::SquaredError },
-        label: features.label.as_ref().map(|label| label.column.clone()).unwrap_or_default(),
+        loss: if boosting.loss == BoostingLoss::Logistic {
+            LossFunction::Logistic
+        } else {
+            LossFunction::SquaredError
+        },
+        label: features
+            .label
+            .as_ref()
+            .map(|label| label.column.clone())
+            .unwrap_or_default(),
         non_finite,
         boosting: Some(boosting),
     };
     let model = encode(serde_json::to_string(&card).map_err(json)?)?;
     let learned = serde_json::to_vec_pretty(learned).map_err(json)?;
-    Ok(vec![(MODEL_FILE.to_owned(), model), (LEARNED_FILE.to_owned(), learned)])
+    Ok(vec![
+        (MODEL_FILE.to_owned(), model),
+        (LEARNED_FILE.to_owned(), learned),
+    ])
 }
 
 impl Predictor {
     /// From the bytes of a model's file.
     pub fn read(bytes: &[u8]) -> Result<Predictor> {
         let file = TensorFile::read(bytes)?;
-        let words: Value = serde_json::from_str(&file.words).map_err(|error| invalid_model_fault().cause(error))?;
-        if !READABLE_FORMATS.iter().any(|format| words["format"] == *format) {
-            let message =
-                format!("the model has format {}, this program reads up to {FORMAT_RECURSIVE}", words["format"]);
-            return Err(Fault::new(codes::STATE_VERSION, message).hint("train it again with this program"));
+        let words: Value = serde_json::from_str(&file.words)
+            .map_err(|error| invalid_model_fault().cause(error))?;
+        if !READABLE_FORMATS
+            .iter()
+            .any(|format| words["format"] == *format)
+        {
+            let message = format!(
+                "the model has format {}, this program reads up to {FORMAT_RECURSIVE}",
+                words["format"]
+            );
+            return Err(
+                Fault::new(codes::STATE_VERSION, message).hint("train it again with this program")
+            );
         }
-        let card: ModelCard = serde_json::from_value(words).map_err(|error| invalid_model_fault().cause(error))?;
+        let card: ModelCard =
+            serde_json::from_value(words).map_err(|error| invalid_model_fault().cause(error))?;
         if let Some(boosting) = &card.boosting {
             let model = PredictorModel::Boosted(BoostedModel::read(bytes, boosting, &card.shape)?);
             return Ok(Predictor { model, card });
         }
         // A shape is believed once the file has room for its numbers.
-        card.shape.parameter_count().filter(|numbers| *numbers <= bytes.len() / 4).ok_or_else(invalid_model_fault)?;
-        Ok(Predictor { model: PredictorModel::Network(file.parameters(&card.shape, "")?), card })
+        card.shape
+            .parameter_count()
+            .filter(|numbers| *numbers <= bytes.len() / 4)
+            .ok_or_else(invalid_model_fault)?;
+        Ok(Predictor {
+            model: PredictorModel::Network(file.parameters(&card.shape, "")?),
+            card,
+        })
     }
 
     /// Boosted trees and what they say of themselves, where it is those.
@@ -191,14 +229,28 @@ impl Predictor {
     /// Predictions for rows of a network: numbers side by side, and ids side by side, in the order of the card. None
     /// of boosted trees.
     pub fn predict(&self, rows: usize, dense: &[f32], ids: &[i32]) -> Vec<f32> {
-        let PredictorModel::Network(parameters) = &self.model else { return Vec::new() };
-        let all = ModelInput { rows, dense, ids, labels: &[], weights: &[], mask: &[] };
+        let PredictorModel::Network(parameters) = &self.model else {
+            return Vec::new();
+        };
+        let all = ModelInput {
+            rows,
+            dense,
+            ids,
+            labels: &[],
+            weights: &[],
+            mask: &[],
+        };
         let mut workspace = SliceWorkspace::new(&self.card.shape);
         let mut predicted = Vec::with_capacity(rows);
         for number in 0..rows.div_ceil(SLICE_ROWS) {
             let rows = all.slice(number);
             workspace.forward(&self.card.shape, parameters, &rows);
-            predicted.extend(workspace.outputs(rows.rows).iter().map(|output| self.card.loss.prediction(*output)));
+            predicted.extend(
+                workspace
+                    .outputs(rows.rows)
+                    .iter()
+                    .map(|output| self.card.loss.prediction(*output)),
+            );
         }
         predicted
     }

@@ -28,7 +28,10 @@ impl JsonSchema for Training {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let configurations = [(NETWORK_FORMAT.schema)(generator), (BOOSTING_FORMAT.schema)(generator)];
+        let configurations = [
+            (NETWORK_FORMAT.schema)(generator),
+            (BOOSTING_FORMAT.schema)(generator),
+        ];
         json_schema!({
             "description": "Trains a model on the rows of a step. `model` says which, and so which fields there are.",
             "anyOf": configurations,
@@ -48,10 +51,17 @@ pub(crate) const FORMAT: ConnectorFormat = ConnectorFormat {
         if is_boosted(&config) {
             return (BOOSTING_FORMAT.canonical)(config);
         }
-        match config.get("model").and_then(Value::as_str).filter(|model| !NETWORKS.contains(model)) {
+        match config
+            .get("model")
+            .and_then(Value::as_str)
+            .filter(|model| !NETWORKS.contains(model))
+        {
             Some(model) => {
                 let known = NETWORKS.join("`, `");
-                Err(ConfigError::at("model", format!("`{model}` is not one of `{known}`, `{BOOSTED}`")))
+                Err(ConfigError::at(
+                    "model",
+                    format!("`{model}` is not one of `{known}`, `{BOOSTED}`"),
+                ))
             }
             None => (NETWORK_FORMAT.canonical)(config),
         }

@@ -38,11 +38,18 @@ pub struct BatchGradient {
 
 impl SparseGradient {
     fn new(rows: usize, width: usize) -> SparseGradient {
-        SparseGradient { place: vec![NOWHERE; rows], rows: Vec::new(), gradient: Vec::new(), width }
+        SparseGradient {
+            place: vec![NOWHERE; rows],
+            rows: Vec::new(),
+            gradient: Vec::new(),
+            width,
+        }
     }
 
     fn clear(&mut self) {
-        self.rows.drain(..).for_each(|row| self.place[row as usize] = NOWHERE);
+        self.rows
+            .drain(..)
+            .for_each(|row| self.place[row as usize] = NOWHERE);
         self.gradient.clear();
     }
 
@@ -61,17 +68,31 @@ impl SparseGradient {
             place => place as usize,
         };
         let sums = &mut self.gradient[place * self.width..(place + 1) * self.width];
-        sums.iter_mut().zip(slopes).for_each(|(sum, slope)| *sum += slope);
+        sums.iter_mut()
+            .zip(slopes)
+            .for_each(|(sum, slope)| *sum += slope);
     }
 }
 
 impl BatchGradient {
     /// For batches of so many rows at most.
     pub fn new(shape: &ModelShape, batch_rows: usize, threads: usize) -> BatchGradient {
-        let all = ModelInput { rows: batch_rows, dense: &[], ids: &[], labels: &[], weights: &[], mask: &[] };
-        let tables = shape.embeddings.iter().map(|embedding| SparseGradient::new(embedding.rows, embedding.width));
+        let all = ModelInput {
+            rows: batch_rows,
+            dense: &[],
+            ids: &[],
+            labels: &[],
+            weights: &[],
+            mask: &[],
+        };
+        let tables = shape
+            .embeddings
+            .iter()
+            .map(|embedding| SparseGradient::new(embedding.rows, embedding.width));
         BatchGradient {
-            slices: (0..all.slices()).map(|_| SliceWorkspace::new(shape)).collect(),
+            slices: (0..all.slices())
+                .map(|_| SliceWorkspace::new(shape))
+                .collect(),
             layers: vec![0.0; shape.layers().last().map_or(0, |layer| layer.biases.end)],
             tables: tables.collect(),
             loss: 0.0,
@@ -97,25 +118,38 @@ impl BatchGradient {
             slice.backward(parameters, &rows, loss);
         });
         self.weight = slices.iter().map(|slice| slice.weight).sum();
-        self.loss = slices.iter().map(|slice| slice.loss).sum::<f64>() / self.weight.max(f64::MIN_POSITIVE);
+        self.loss =
+            slices.iter().map(|slice| slice.loss).sum::<f64>() / self.weight.max(f64::MIN_POSITIVE);
         self.strange = slices.iter().find_map(|slice| slice.strange);
         let scale = (1.0 / self.weight.max(f64::MIN_POSITIVE)) as f32;
         self.layers.fill(0.0);
         for slice in slices.iter() {
-            self.layers.iter_mut().zip(&slice.gradient).for_each(|(sum, part)| *sum += part);
+            self.layers
+                .iter_mut()
+                .zip(&slice.gradient)
+                .for_each(|(sum, part)| *sum += part);
         }
         self.layers.iter_mut().for_each(|sum| *sum *= scale);
         let (slices, ids) = (&*slices, shape.ids());
         for_each_parallel(self.threads, &mut self.tables, |number, touched| {
             touched.clear();
-            let Some((_, embedding, own)) = shape.embedding_columns().nth(number) else { return };
-            let before: usize = shape.embeddings[..number].iter().map(|other| other.ids * other.width).sum();
+            let Some((_, embedding, own)) = shape.embedding_columns().nth(number) else {
+                return;
+            };
+            let before: usize = shape.embeddings[..number]
+                .iter()
+                .map(|other| other.ids * other.width)
+                .sum();
             for (number, slice) in slices.iter().enumerate() {
                 let rows = rows.slice(number);
                 for (row, ids) in rows.ids.chunks_exact(ids).enumerate() {
                     let slopes = slice.embedded_slopes(shape, row);
                     for (place, id) in ids[own.clone()].iter().enumerate() {
-                        let start = if shape.added { 0 } else { before + place * embedding.width };
+                        let start = if shape.added {
+                            0
+                        } else {
+                            before + place * embedding.width
+                        };
                         let row = table_row(*id, embedding.rows);
                         touched.add_slopes(row, &slopes[start..start + embedding.width]);
                     }
@@ -127,28 +161,57 @@ impl BatchGradient {
 
     /// Cuts it to this length.
     pub fn clip(&mut self, norm_max: f64) {
-        let square = |values: &[f32]| values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum::<f64>();
-        let tables = self.tables.iter().map(|touched| square(&touched.gradient)).sum::<f64>();
+        let square = |values: &[f32]| {
+            values
+                .iter()
+                .map(|value| f64::from(*value) * f64::from(*value))
+                .sum::<f64>()
+        };
+        let tables = self
+            .tables
+            .iter()
+            .map(|touched| square(&touched.gradient))
+            .sum::<f64>();
         let norm = (square(&self.layers) + tables).sqrt();
         if norm > norm_max {
             let scale = (norm_max / norm) as f32;
-            let tables = self.tables.iter_mut().flat_map(|touched| touched.gradient.iter_mut());
-            self.layers.iter_mut().chain(tables).for_each(|value| *value *= scale);
+            let tables = self
+                .tables
+                .iter_mut()
+                .flat_map(|touched| touched.gradient.iter_mut());
+            self.layers
+                .iter_mut()
+                .chain(tables)
+                .for_each(|value| *value *= scale);
         }
     }
 }
 
 /// Does some work for each item; which thread does which changes nothing.
-pub fn for_each_parallel<T: Send>(threads: usize, items: &mut [T], work: impl Fn(usize, &mut T) + Sync) {
+pub fn for_each_parallel<T: Send>(
+    threads: usize,
+    items: &mut [T],
+    work: impl Fn(usize, &mut T) + Sync,
+) {
     let each = items.len().div_ceil(threads.max(1)).max(1);
     let mut shares = items.chunks_mut(each).enumerate();
-    let Some((_, first)) = shares.next() else { return };
+    let Some((_, first)) = shares.next() else {
+        return;
+    };
     std::thread::scope(|scope| {
         let work = &work;
         for (share, items) in shares {
-            scope.spawn(move || items.iter_mut().zip(share * each..).for_each(|(item, number)| work(number, item)));
+            scope.spawn(move || {
+                items
+                    .iter_mut()
+                    .zip(share * each..)
+                    .for_each(|(item, number)| work(number, item))
+            });
         }
-        first.iter_mut().enumerate().for_each(|(number, item)| work(number, item));
+        first
+            .iter_mut()
+            .enumerate()
+            .for_each(|(number, item)| work(number, item));
     });
 }
 
@@ -159,10 +222,21 @@ mod tests {
     use forebay_feed::FeatureField;
 
     fn shape(hidden: &[usize], added: bool) -> ModelShape {
-        let table = |column: &str, ids, rows, width| EmbeddingTable { column: column.into(), ids, rows, width };
+        let table = |column: &str, ids, rows, width| EmbeddingTable {
+            column: column.into(),
+            ids,
+            rows,
+            width,
+        };
         let (first, second) = if added { (1, 1) } else { (3, 2) };
         ModelShape {
-            dense: vec![FeatureField::new("x"), FeatureField { width: 2, ..FeatureField::new("y") }],
+            dense: vec![
+                FeatureField::new("x"),
+                FeatureField {
+                    width: 2,
+                    ..FeatureField::new("y")
+                },
+            ],
             embeddings: vec![table("a", 1, 5, first), table("b", 2, 4, second)],
             hidden: hidden.to_vec(),
             added,
@@ -170,14 +244,20 @@ mod tests {
     }
 
     /// The mean loss, in double precision but for the forward pass.
-    fn loss_of(shape: &ModelShape, parameters: &ModelParameters, rows: &ModelInput<'_>, loss: LossFunction) -> f64 {
+    fn loss_of(
+        shape: &ModelShape,
+        parameters: &ModelParameters,
+        rows: &ModelInput<'_>,
+        loss: LossFunction,
+    ) -> f64 {
         let mut workspace = SliceWorkspace::new(shape);
         let (mut lost, mut weight) = (0.0, 0.0);
         for number in 0..rows.slices() {
             let rows = rows.slice(number);
             workspace.forward(shape, parameters, &rows);
             for (row, output) in workspace.outputs(rows.rows).iter().enumerate() {
-                lost += f64::from(rows.weight(row)) * loss.value_and_slope(*output, rows.labels[row]).0;
+                lost +=
+                    f64::from(rows.weight(row)) * loss.value_and_slope(*output, rows.labels[row]).0;
                 weight += f64::from(rows.weight(row));
             }
         }
@@ -191,10 +271,19 @@ mod tests {
         let value = |at: usize| ((at * 7919 % 1000) as f32 / 500.0) - 1.0;
         let dense: Vec<f32> = (0..rows * 3).map(value).collect();
         let ids: Vec<i32> = (0..rows * 3).map(|at| (at * 31 % 7) as i32 - 1).collect();
-        let labels: Vec<f32> = (0..rows).map(|at| f32::from(u8::from(at * 13 % 5 < 2))).collect();
+        let labels: Vec<f32> = (0..rows)
+            .map(|at| f32::from(u8::from(at * 13 % 5 < 2)))
+            .collect();
         let weights: Vec<f32> = (0..rows).map(|at| 0.5 + (at % 3) as f32).collect();
         let mask: Vec<u8> = (0..rows).map(|at| u8::from(at % 11 != 0)).collect();
-        let rows = ModelInput { rows, dense: &dense, ids: &ids, labels: &labels, weights: &weights, mask: &mask };
+        let rows = ModelInput {
+            rows,
+            dense: &dense,
+            ids: &ids,
+            labels: &labels,
+            weights: &weights,
+            mask: &mask,
+        };
         for (shape, loss) in [
             (shape(&[5, 4], false), LossFunction::Logistic),
             (shape(&[6], false), LossFunction::SquaredError),
@@ -202,9 +291,13 @@ mod tests {
             (shape(&[], true), LossFunction::SquaredError),
         ] {
             let mut parameters = ModelParameters::initial(&shape, 3);
-            let all = parameters.layers.iter_mut().chain(parameters.tables.iter_mut().flatten());
+            let all = parameters
+                .layers
+                .iter_mut()
+                .chain(parameters.tables.iter_mut().flatten());
             // Larger than the first weights are: then slopes are as well.
-            all.enumerate().for_each(|(at, parameter)| *parameter = *parameter * 2.0 + value(at) * 0.3);
+            all.enumerate()
+                .for_each(|(at, parameter)| *parameter = *parameter * 2.0 + value(at) * 0.3);
             let mut gradient = BatchGradient::new(&shape, rows.rows, 2);
             gradient.compute_batch(&shape, &parameters, &rows, loss);
             assert!((gradient.loss - loss_of(&shape, &parameters, &rows, loss)).abs() < 1e-9);
@@ -224,16 +317,27 @@ mod tests {
                 );
             };
             for at in 0..parameters.layers.len() {
-                close(gradient.layers[at], slope(&|moved, step| moved.layers[at] += step), "a layer");
+                close(
+                    gradient.layers[at],
+                    slope(&|moved, step| moved.layers[at] += step),
+                    "a layer",
+                );
             }
             for (number, embedding) in shape.embeddings.iter().enumerate() {
                 let touched = &gradient.tables[number];
-                assert!(!touched.rows.contains(&0), "ids that were not seen learn nothing");
+                assert!(
+                    !touched.rows.contains(&0),
+                    "ids that were not seen learn nothing"
+                );
                 for (place, row) in touched.rows.iter().enumerate() {
                     for column in 0..embedding.width {
                         let at = *row as usize * embedding.width + column;
                         let wanted = slope(&|moved, step| moved.tables[number][at] += step);
-                        close(touched.gradient[place * embedding.width + column], wanted, "a table");
+                        close(
+                            touched.gradient[place * embedding.width + column],
+                            wanted,
+                            "a table",
+                        );
                     }
                 }
             }

@@ -21,12 +21,18 @@ pub struct Matrix<'a> {
 impl<'a> Matrix<'a> {
     /// Values that lie row after row.
     pub fn rows(values: &'a [f32]) -> Matrix<'a> {
-        Matrix { values, layout: MatrixLayout::Rows }
+        Matrix {
+            values,
+            layout: MatrixLayout::Rows,
+        }
     }
 
     /// Values that lie column after column.
     pub fn columns(values: &'a [f32]) -> Matrix<'a> {
-        Matrix { values, layout: MatrixLayout::Columns }
+        Matrix {
+            values,
+            layout: MatrixLayout::Columns,
+        }
     }
 }
 
@@ -54,7 +60,9 @@ pub fn multiply(size: ProductSize, a: Matrix<'_>, b: Matrix<'_>, beta: f32, c: &
     // SAFETY: the slices were just cut to the sizes that the strides reach, and `c` is borrowed alone.
     unsafe {
         let (a, b, c) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
-        sgemm(m, k, n, 1.0, a, row_a, column_a, b, row_b, column_b, beta, c, n as isize, 1);
+        sgemm(
+            m, k, n, 1.0, a, row_a, column_a, b, row_b, column_b, beta, c, n as isize, 1,
+        );
     }
 }
 
@@ -64,8 +72,14 @@ mod tests {
 
     #[test]
     fn any_side_may_be_a_transpose() {
-        let (a, b) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 0.0, 2.0, 1.0, 0.0, 3.0]);
-        let (a_columns, b_columns) = ([1.0, 4.0, 2.0, 5.0, 3.0, 6.0], [1.0, 2.0, 0.0, 0.0, 1.0, 3.0]);
+        let (a, b) = (
+            [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+            [1.0, 0.0, 2.0, 1.0, 0.0, 3.0],
+        );
+        let (a_columns, b_columns) = (
+            [1.0, 4.0, 2.0, 5.0, 3.0, 6.0],
+            [1.0, 2.0, 0.0, 0.0, 1.0, 3.0],
+        );
         for a in [Matrix::rows(&a), Matrix::columns(&a_columns)] {
             for b in [Matrix::rows(&b), Matrix::columns(&b_columns)] {
                 let mut c = [1.0; 4];

@@ -24,7 +24,11 @@ pub struct PredictionMetrics {
 
 impl PredictionMetrics {
     pub fn new(loss: LossFunction) -> PredictionMetrics {
-        let ranks = if loss == LossFunction::Logistic { 1 << RANK_BITS } else { 0 };
+        let ranks = if loss == LossFunction::Logistic {
+            1 << RANK_BITS
+        } else {
+            0
+        };
         PredictionMetrics {
             loss,
             weight: 0.0,
@@ -77,14 +81,22 @@ impl PredictionMetrics {
             }
         }
         // No rows, or labels of one kind only, tell nothing.
-        found.into_iter().filter(|(_, value)| value.is_finite()).map(|(name, value)| (name.to_owned(), value)).collect()
+        found
+            .into_iter()
+            .filter(|(_, value)| value.is_finite())
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 }
 
 /// Where a result lies among all: larger results have larger ranks.
 fn output_rank(output: f32) -> usize {
     let bits = output.to_bits();
-    let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
+    let ordered = if bits >> 31 == 1 {
+        !bits
+    } else {
+        bits | 1 << 31
+    };
     (ordered >> (32 - RANK_BITS)) as usize
 }
 
@@ -102,24 +114,55 @@ fn area_under_curve(ranks: &[[f64; 2]]) -> f64 {
 mod tests {
     use super::*;
 
-    fn metrics_of(loss: LossFunction, outputs: &[f32], labels: &[f32], weights: &[f32]) -> BTreeMap<String, f64> {
+    fn metrics_of(
+        loss: LossFunction,
+        outputs: &[f32],
+        labels: &[f32],
+        weights: &[f32],
+    ) -> BTreeMap<String, f64> {
         let mut metrics = PredictionMetrics::new(loss);
-        metrics.add(&ModelInput { rows: labels.len(), dense: &[], ids: &[], labels, weights, mask: &[] }, outputs);
+        metrics.add(
+            &ModelInput {
+                rows: labels.len(),
+                dense: &[],
+                ids: &[],
+                labels,
+                weights,
+                mask: &[],
+            },
+            outputs,
+        );
         metrics.finish()
     }
 
     #[test]
     fn the_area_counts_pairs() {
         // Of the six pairs, four are right and one is even.
-        let found = metrics_of(LossFunction::Logistic, &[-1.0, 0.5, 0.5, 2.0, 0.1], &[0.0, 0.0, 1.0, 1.0, 1.0], &[]);
+        let found = metrics_of(
+            LossFunction::Logistic,
+            &[-1.0, 0.5, 0.5, 2.0, 0.1],
+            &[0.0, 0.0, 1.0, 1.0, 1.0],
+            &[],
+        );
         assert_eq!(found["auc"], (3.0 + 1.5) / 6.0);
         let found = metrics_of(LossFunction::Logistic, &[-1.0, 1.0], &[1.0, 1.0], &[]);
-        assert!(!found.contains_key("auc"), "labels of one kind have no area");
+        assert!(
+            !found.contains_key("auc"),
+            "labels of one kind have no area"
+        );
     }
 
     #[test]
     fn errors_are_weighted() {
-        let found = metrics_of(LossFunction::SquaredError, &[1.0, 5.0], &[2.0, 2.0], &[3.0, 1.0]);
-        assert_eq!((found["mae"], found["wmape"], found["rmse"]), (1.5, 0.75, 3.0_f64.sqrt()));
+        let found = metrics_of(
+            LossFunction::SquaredError,
+            &[1.0, 5.0],
+            &[2.0, 2.0],
+            &[3.0, 1.0],
+        );
+        assert_eq!(
+            (found["mae"], found["wmape"], found["rmse"]),
+            (1.5, 0.75, 3.0_f64.sqrt())
+        );
     }
 }

@@ -31,10 +31,12 @@ mod tracking;
 mod trainer;
 
 pub use boosting::{
-    BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss, ColumnFallback, ErrorSums,
-    ForecastStrategy, GroupFallbackKind, GroupModelCard, StepModels,
+    BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss, ColumnFallback,
+    ErrorSums, ForecastStrategy, GroupFallbackKind, GroupModelCard, StepModels,
 };
-pub use config::{LearningRateDecay, LossFunction, ModelKind, OnNonFinite, TrainConfig, TrainingStart};
+pub use config::{
+    LearningRateDecay, LossFunction, ModelKind, OnNonFinite, TrainConfig, TrainingStart,
+};
 pub use device::{
     Accelerator, ColumnMajorProduct, DeviceMatrix, DeviceTrial, MatrixProduct, TrialComparison,
     check_device as check_accelerator,

@@ -60,7 +60,11 @@ impl ModelShape {
 
     /// What the first layer takes.
     pub fn input_width(&self) -> usize {
-        let embedded = self.embeddings.iter().map(|embedding| embedding.ids * embedding.width).sum::<usize>();
+        let embedded = self
+            .embeddings
+            .iter()
+            .map(|embedding| embedding.ids * embedding.width)
+            .sum::<usize>();
         self.dense_width() + if self.added { 0 } else { embedded }
     }
 
@@ -72,7 +76,12 @@ impl ModelShape {
             let weights = start..start + inputs * outputs;
             let biases = weights.end..weights.end + outputs;
             start = biases.end;
-            DenseLayer { inputs: std::mem::replace(&mut inputs, outputs), outputs, weights, biases }
+            DenseLayer {
+                inputs: std::mem::replace(&mut inputs, outputs),
+                outputs,
+                weights,
+                biases,
+            }
         };
         self.hidden.iter().copied().chain([1]).map(layer).collect()
     }
@@ -80,11 +89,20 @@ impl ModelShape {
     /// How many numbers the parameters are; `None` where they are more than can be counted.
     pub fn parameter_count(&self) -> Option<usize> {
         let (mut inputs, mut all) = (self.dense_width(), 0usize);
-        for EmbeddingTable { ids, rows, width, .. } in &self.embeddings {
+        for EmbeddingTable {
+            ids, rows, width, ..
+        } in &self.embeddings
+        {
             all = all.checked_add(rows.checked_mul(*width)?)?;
-            inputs = inputs.checked_add(if self.added { 0 } else { ids.checked_mul(*width)? })?;
+            inputs = inputs.checked_add(if self.added {
+                0
+            } else {
+                ids.checked_mul(*width)?
+            })?;
         }
-        self.embeddings.iter().try_fold(0usize, |ids, embedding| ids.checked_add(embedding.ids))?;
+        self.embeddings
+            .iter()
+            .try_fold(0usize, |ids, embedding| ids.checked_add(embedding.ids))?;
         for outputs in self.hidden.iter().copied().chain([1]) {
             all = all.checked_add(inputs.checked_add(1)?.checked_mul(outputs)?)?;
             inputs = outputs;
@@ -93,13 +111,18 @@ impl ModelShape {
     }
 
     /// The ids among those of a row that an embedding has.
-    pub fn embedding_columns(&self) -> impl Iterator<Item = (usize, &EmbeddingTable, Range<usize>)> {
+    pub fn embedding_columns(
+        &self,
+    ) -> impl Iterator<Item = (usize, &EmbeddingTable, Range<usize>)> {
         let mut start = 0;
-        self.embeddings.iter().enumerate().map(move |(number, embedding)| {
-            let ids = start..start + embedding.ids;
-            start = ids.end;
-            (number, embedding, ids)
-        })
+        self.embeddings
+            .iter()
+            .enumerate()
+            .map(move |(number, embedding)| {
+                let ids = start..start + embedding.ids;
+                start = ids.end;
+                (number, embedding, ids)
+            })
     }
 }
 
@@ -116,8 +139,14 @@ impl ModelParameters {
     /// Nothing but zeros.
     pub fn zeros(shape: &ModelShape) -> ModelParameters {
         let layers = shape.layers().last().map_or(0, |layer| layer.biases.end);
-        let tables = shape.embeddings.iter().map(|embedding| vec![0.0; embedding.rows * embedding.width]);
-        ModelParameters { layers: vec![0.0; layers], tables: tables.collect() }
+        let tables = shape
+            .embeddings
+            .iter()
+            .map(|embedding| vec![0.0; embedding.rows * embedding.width]);
+        ModelParameters {
+            layers: vec![0.0; layers],
+            tables: tables.collect(),
+        }
     }
 
     /// Where learning begins: a model without hidden layers at zero, others at random. Ids that were
@@ -131,7 +160,9 @@ impl ModelParameters {
         for layer in shape.layers() {
             let spread = 1.0 / (layer.inputs.max(1) as f32).sqrt();
             let all = layer.weights.start..layer.biases.end;
-            first.layers[all].iter_mut().for_each(|value| *value = uniform.next_value() * spread);
+            first.layers[all]
+                .iter_mut()
+                .for_each(|value| *value = uniform.next_value() * spread);
         }
         for (table, embedding) in first.tables.iter_mut().zip(&shape.embeddings) {
             let seen = table.iter_mut().skip(embedding.width);
@@ -147,6 +178,9 @@ impl ModelParameters {
 
     /// Whether all of them are finite.
     pub fn are_finite(&self) -> bool {
-        self.layers.iter().chain(self.tables.iter().flatten()).all(|value| value.is_finite())
+        self.layers
+            .iter()
+            .chain(self.tables.iter().flatten())
+            .all(|value| value.is_finite())
     }
 }

@@ -20,7 +20,9 @@ pub enum TrainingDevice {
 }
 
 /// How a GPU computes products of matrices. Sums, parameters and what AdamW remembers are `f32` always.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
     /// Single precision, as the processor does.
@@ -50,12 +52,19 @@ impl TryFrom<String> for TrainingDevice {
     type Error = String;
 
     fn try_from(text: String) -> Result<TrainingDevice, String> {
-        let number = |text: &str| text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+        let number = |text: &str| {
+            text.parse()
+                .ok()
+                .filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+        };
         match text.as_str() {
             "cpu" => Some(TrainingDevice::Cpu),
             "auto" => Some(TrainingDevice::Auto),
             "cuda" => Some(TrainingDevice::Cuda(0)),
-            _ => text.strip_prefix("cuda:").and_then(number).map(TrainingDevice::Cuda),
+            _ => text
+                .strip_prefix("cuda:")
+                .and_then(number)
+                .map(TrainingDevice::Cuda),
         }
         .ok_or_else(|| format!("`{text}` is not one of `cpu`, `auto`, `cuda`, `cuda:1`"))
     }

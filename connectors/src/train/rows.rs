@@ -39,14 +39,28 @@ pub fn model_shape(
 ) -> Result<ModelShape> {
     let features = &course.rows.features;
     if features.dense.is_empty() && features.categorical.is_empty() {
-        let fault = Fault::new(codes::EMPTY, "there is nothing to learn from: no column is a number");
+        let fault = Fault::new(
+            codes::EMPTY,
+            "there is nothing to learn from: no column is a number",
+        );
         return Err(fault.hint("name columns under `dense` or `categorical`"));
     }
     let added = config.adds_ids();
-    let ids = count_ids(course, &features.categorical, config.cache.as_ref(), earlier.is_some())?;
+    let ids = count_ids(
+        course,
+        &features.categorical,
+        config.cache.as_ref(),
+        earlier.is_some(),
+    )?;
     for column in config.embeddings.keys() {
-        if !features.categorical.iter().any(|field| field.column == *column) {
-            let message = format!("`embeddings` names `{column}`, which is not among the categorical columns");
+        if !features
+            .categorical
+            .iter()
+            .any(|field| field.column == *column)
+        {
+            let message = format!(
+                "`embeddings` names `{column}`, which is not among the categorical columns"
+            );
             return Err(Fault::new(codes::UNKNOWN_COLUMN, message).column(column));
         }
     }
@@ -54,7 +68,10 @@ pub fn model_shape(
     for (number, (field, ids)) in features.categorical.iter().zip(ids).enumerate() {
         let before = earlier.and_then(|earlier| earlier.embeddings.get(number));
         let ids = before.map_or(ids, |before| ids.max(before.rows - 1));
-        let given = config.embeddings.get(&field.column).map(|width| *width as usize);
+        let given = config
+            .embeddings
+            .get(&field.column)
+            .map(|width| *width as usize);
         let given = before.map(|before| before.width).or(given);
         let rule = ((1.6 * (ids as f64).powf(0.56)).round() as usize).clamp(1, EMBEDDING_WIDTH_MAX);
         let width = if added { 1 } else { given.unwrap_or(rule) };
@@ -65,7 +82,12 @@ pub fn model_shape(
             width,
         });
     }
-    let shape = ModelShape { dense: features.dense.clone(), embeddings, hidden: config.hidden_widths(), added };
+    let shape = ModelShape {
+        dense: features.dense.clone(),
+        embeddings,
+        hidden: config.hidden_widths(),
+        added,
+    };
     check_memory(&shape, course.memory_bytes)?;
     Ok(shape)
 }
@@ -91,8 +113,11 @@ fn check_memory(shape: &ModelShape, memory_bytes: u64) -> Result<()> {
     if bytes <= memory_bytes / 2 {
         return Ok(());
     }
-    let message =
-        format!("the training would hold {} MiB of parameters, and may hold {}", bytes >> 20, memory_bytes >> 21);
+    let message = format!(
+        "the training would hold {} MiB of parameters, and may hold {}",
+        bytes >> 20,
+        memory_bytes >> 21
+    );
     let fault = Fault::new(codes::MEMORY, message);
     Err(match shape.embeddings.iter().max_by_key(|embedding| table_len(embedding)) {
         Some(largest) if table_len(largest) > layers => fault.column(&largest.column).hint(format!(
@@ -120,7 +145,12 @@ fn count_ids(
         true => course.rows.clone(),
         false => course.feed_columns(FeedConfig {
             dense: Some(Vec::new()),
-            categorical: Some(fields.iter().map(|field| field.column.as_str().into()).collect()),
+            categorical: Some(
+                fields
+                    .iter()
+                    .map(|field| field.column.as_str().into())
+                    .collect(),
+            ),
             missing_id: Some(MISSING_ID),
             categorical_type: forebay_feed::CategoricalType::I32,
             cache: cache.cloned(),
@@ -142,7 +172,10 @@ fn count_ids(
         }
         Ok(())
     })?;
-    Ok(largest.into_iter().map(|id| (i64::from(id) + 1).max(0) as usize).collect())
+    Ok(largest
+        .into_iter()
+        .map(|id| (i64::from(id) + 1).max(0) as usize)
+        .collect())
 }
 
 /// All rows once, as they lie.

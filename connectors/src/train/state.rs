@@ -57,15 +57,30 @@ struct CheckpointHeader {
 impl TrainingState {
     /// The beginning.
     pub fn initial(shape: ModelShape, seed: u64) -> TrainingState {
-        let (parameters, adam) = (ModelParameters::initial(&shape, seed), AdamState::new(&shape));
-        TrainingState { parameters, adam, best: None, progress: TrainingProgress::default(), shape }
+        let (parameters, adam) = (
+            ModelParameters::initial(&shape, seed),
+            AdamState::new(&shape),
+        );
+        TrainingState {
+            parameters,
+            adam,
+            best: None,
+            progress: TrainingProgress::default(),
+            shape,
+        }
     }
 
     /// As the bytes of a checkpoint.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let (shape, best) = (self.shape.clone(), self.best.is_some());
-        let words = CheckpointHeader { version: VERSION, shape, progress: self.progress.clone(), best };
-        let words = serde_json::to_string(&words).map_err(|error| Fault::internal("a checkpoint").cause(error))?;
+        let words = CheckpointHeader {
+            version: VERSION,
+            shape,
+            progress: self.progress.clone(),
+            best,
+        };
+        let words = serde_json::to_string(&words)
+            .map_err(|error| Fault::internal("a checkpoint").cause(error))?;
         let mut tensors = named_tensors(&self.shape, &self.parameters, "");
         tensors.extend(named_tensors(&self.shape, &self.adam.means, "means."));
         tensors.extend(named_tensors(&self.shape, &self.adam.squares, "squares."));
@@ -78,16 +93,32 @@ impl TrainingState {
     /// From the bytes of a checkpoint.
     pub fn decode(bytes: &[u8]) -> Result<TrainingState> {
         let file = TensorFile::read(bytes)?;
-        let words: CheckpointHeader =
-            serde_json::from_str(&file.words).map_err(|error| invalid_model_fault().cause(error))?;
+        let words: CheckpointHeader = serde_json::from_str(&file.words)
+            .map_err(|error| invalid_model_fault().cause(error))?;
         if words.version != VERSION {
-            let message = format!("the checkpoint has version {}, not {VERSION}", words.version);
-            return Err(Fault::new(codes::STATE_VERSION, message).hint("go on with the program that wrote it"));
+            let message = format!(
+                "the checkpoint has version {}, not {VERSION}",
+                words.version
+            );
+            return Err(Fault::new(codes::STATE_VERSION, message)
+                .hint("go on with the program that wrote it"));
         }
         let shape = words.shape;
-        let best = if words.best { Some(file.parameters(&shape, "best.")?) } else { None };
-        let adam =
-            AdamState { means: file.parameters(&shape, "means.")?, squares: file.parameters(&shape, "squares.")? };
-        Ok(TrainingState { parameters: file.parameters(&shape, "")?, adam, best, progress: words.progress, shape })
+        let best = if words.best {
+            Some(file.parameters(&shape, "best.")?)
+        } else {
+            None
+        };
+        let adam = AdamState {
+            means: file.parameters(&shape, "means.")?,
+            squares: file.parameters(&shape, "squares.")?,
+        };
+        Ok(TrainingState {
+            parameters: file.parameters(&shape, "")?,
+            adam,
+            best,
+            progress: words.progress,
+            shape,
+        })
     }
 }

@@ -15,17 +15,33 @@ pub const WORDS_KEY: &str = "forebay";
 pub type NamedTensors<'a> = Vec<(String, Vec<usize>, &'a [f32])>;
 
 /// The tensors of some parameters, named as PyTorch would: `layers.0.weight` is `[outputs, inputs]`.
-pub fn named_tensors<'a>(shape: &ModelShape, parameters: &'a ModelParameters, prefix: &str) -> NamedTensors<'a> {
+pub fn named_tensors<'a>(
+    shape: &ModelShape,
+    parameters: &'a ModelParameters,
+    prefix: &str,
+) -> NamedTensors<'a> {
     let mut tensors = Vec::new();
     for (number, layer) in shape.layers().into_iter().enumerate() {
         let weights = &parameters.layers[layer.weights];
-        tensors.push((format!("{prefix}layers.{number}.weight"), vec![layer.outputs, layer.inputs], weights));
+        tensors.push((
+            format!("{prefix}layers.{number}.weight"),
+            vec![layer.outputs, layer.inputs],
+            weights,
+        ));
         let biases = &parameters.layers[layer.biases];
-        tensors.push((format!("{prefix}layers.{number}.bias"), vec![layer.outputs], biases));
+        tensors.push((
+            format!("{prefix}layers.{number}.bias"),
+            vec![layer.outputs],
+            biases,
+        ));
     }
     for (embedding, table) in shape.embeddings.iter().zip(&parameters.tables) {
         let size = vec![embedding.rows, embedding.width];
-        tensors.push((format!("{prefix}embeddings.{}", embedding.column), size, table.as_slice()));
+        tensors.push((
+            format!("{prefix}embeddings.{}", embedding.column),
+            size,
+            table.as_slice(),
+        ));
     }
     tensors
 }
@@ -34,12 +50,23 @@ pub fn named_tensors<'a>(shape: &ModelShape, parameters: &'a ModelParameters, pr
 pub fn write_tensors(tensors: &NamedTensors<'_>, words: String) -> Result<Vec<u8>> {
     let fault = |error| Fault::internal("a model cannot be written").cause(error);
     let mut views = Vec::new();
-    let bytes: Vec<Vec<u8>> =
-        tensors.iter().map(|(_, _, values)| values.iter().flat_map(|value| value.to_le_bytes()).collect()).collect();
+    let bytes: Vec<Vec<u8>> = tensors
+        .iter()
+        .map(|(_, _, values)| {
+            values
+                .iter()
+                .flat_map(|value| value.to_le_bytes())
+                .collect()
+        })
+        .collect();
     for ((name, size, _), bytes) in tensors.iter().zip(&bytes) {
-        views.push((name.as_str(), TensorView::new(Dtype::F32, size.clone(), bytes).map_err(fault)?));
+        views.push((
+            name.as_str(),
+            TensorView::new(Dtype::F32, size.clone(), bytes).map_err(fault)?,
+        ));
     }
-    safetensors::serialize(views, Some(HashMap::from([(WORDS_KEY.to_owned(), words)]))).map_err(fault)
+    safetensors::serialize(views, Some(HashMap::from([(WORDS_KEY.to_owned(), words)])))
+        .map_err(fault)
 }
 
 /// A file that was read.
@@ -52,20 +79,30 @@ pub struct TensorFile<'a> {
 impl<'a> TensorFile<'a> {
     /// Looks into the bytes of a file.
     pub fn read(bytes: &'a [u8]) -> Result<TensorFile<'a>> {
-        let (_, head) = SafeTensors::read_metadata(bytes).map_err(|error| invalid_model_fault().cause(error))?;
-        let words =
-            head.metadata().as_ref().and_then(|words| words.get(WORDS_KEY)).cloned().ok_or_else(invalid_model_fault)?;
-        let tensors = SafeTensors::deserialize(bytes).map_err(|error| invalid_model_fault().cause(error))?;
+        let (_, head) = SafeTensors::read_metadata(bytes)
+            .map_err(|error| invalid_model_fault().cause(error))?;
+        let words = head
+            .metadata()
+            .as_ref()
+            .and_then(|words| words.get(WORDS_KEY))
+            .cloned()
+            .ok_or_else(invalid_model_fault)?;
+        let tensors =
+            SafeTensors::deserialize(bytes).map_err(|error| invalid_model_fault().cause(error))?;
         Ok(TensorFile { tensors, words })
     }
 
     /// The parameters of a shape.
     pub fn parameters(&self, shape: &ModelShape, prefix: &str) -> Result<ModelParameters> {
         let mut parameters = ModelParameters::zeros(shape);
-        let names: Vec<(String, Vec<usize>)> =
-            named_tensors(shape, &parameters, prefix).into_iter().map(|(name, size, _)| (name, size)).collect();
+        let names: Vec<(String, Vec<usize>)> = named_tensors(shape, &parameters, prefix)
+            .into_iter()
+            .map(|(name, size, _)| (name, size))
+            .collect();
         let layers = shape.layers();
-        let ranges = layers.iter().flat_map(|layer| [layer.weights.clone(), layer.biases.clone()]);
+        let ranges = layers
+            .iter()
+            .flat_map(|layer| [layer.weights.clone(), layer.biases.clone()]);
         let (of_layers, of_tables) = names.split_at(layers.len() * 2);
         for ((name, size), range) in of_layers.iter().zip(ranges) {
             self.copy(name, size, &mut parameters.layers[range])?;
@@ -77,7 +114,10 @@ impl<'a> TensorFile<'a> {
     }
 
     fn copy(&self, name: &str, size: &[usize], to: &mut [f32]) -> Result<()> {
-        let tensor = self.tensors.tensor(name).map_err(|error| invalid_model_fault().cause(error))?;
+        let tensor = self
+            .tensors
+            .tensor(name)
+            .map_err(|error| invalid_model_fault().cause(error))?;
         if tensor.dtype() != Dtype::F32 || tensor.shape() != size {
             let message = format!("the tensor `{name}` is {:?}, not {size:?}", tensor.shape());
             return Err(Fault::new(codes::CORRUPT, message).hint("train the model again"));

@@ -22,12 +22,21 @@ impl MlflowTracking {
     /// Refuses addresses that are none, and those that hold a secret: specs are kept and shown.
     pub(super) fn check(&self) -> ConfigResult<()> {
         let Some(uri) = &self.uri else { return Ok(()) };
-        let rest = ["http://", "https://"].iter().find_map(|scheme| uri.strip_prefix(scheme));
+        let rest = ["http://", "https://"]
+            .iter()
+            .find_map(|scheme| uri.strip_prefix(scheme));
         let wrong = |message: &str| Err(ConfigError::at("mlflow.uri", message.to_owned()));
         match rest {
             None => wrong("the address of MLflow is no http:// or https:// URL"),
-            Some(rest) if rest.split('/').next().is_some_and(|host| host.contains('@')) => {
-                wrong("a spec holds no password: set `MLFLOW_TRACKING_TOKEN` where the run is started")
+            Some(rest)
+                if rest
+                    .split('/')
+                    .next()
+                    .is_some_and(|host| host.contains('@')) =>
+            {
+                wrong(
+                    "a spec holds no password: set `MLFLOW_TRACKING_TOKEN` where the run is started",
+                )
             }
             Some(_) => Ok(()),
         }

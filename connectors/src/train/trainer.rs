@@ -41,21 +41,41 @@ pub fn run<E: TrainingEngine>(
     let rows = course.rows.rows();
     let steps = rows.div_ceil(u64::from(config.batch_rows)) * u64::from(config.epochs);
     let engine = engine(&state)?;
-    let mut training = TrainingLoop { config, course, state, engine, steps, lately: RecentLoss::default() };
+    let mut training = TrainingLoop {
+        config,
+        course,
+        state,
+        engine,
+        steps,
+        lately: RecentLoss::default(),
+    };
     training.state.progress.learned.rows = rows;
     training.state.progress.learned.validation_rows = course.validation.map_or(0, |fed| fed.rows());
     training.state.progress.learned.parameters = training.state.parameters.len() as u64;
     training.run()?;
-    let TrainingState { shape, parameters, best, progress, .. } = training.state;
+    let TrainingState {
+        shape,
+        parameters,
+        best,
+        progress,
+        ..
+    } = training.state;
     let parameters = best.unwrap_or(parameters);
     let files = write_model(config, course, &shape, &parameters, &progress.learned)?;
-    Ok(TrainingOutput { files, learned: progress.learned })
+    Ok(TrainingOutput {
+        files,
+        learned: progress.learned,
+    })
 }
 
 /// The state before the first step.
 fn begin(config: &TrainConfig, course: &TrainingContext<'_>) -> Result<TrainingState> {
     let earlier = EarlierNetwork::of(course)?;
-    let shape = model_shape(config, course, earlier.as_ref().map(|earlier| &earlier.shape))?;
+    let shape = model_shape(
+        config,
+        course,
+        earlier.as_ref().map(|earlier| &earlier.shape),
+    )?;
     let mut state = TrainingState::initial(shape, config.seed);
     if let Some(earlier) = earlier {
         earlier.copy_to(&mut state.parameters);
@@ -81,7 +101,10 @@ struct RecentLoss {
 
 impl Default for RecentLoss {
     fn default() -> RecentLoss {
-        RecentLoss { at: Instant::now(), sums: (0.0, 0.0) }
+        RecentLoss {
+            at: Instant::now(),
+            sums: (0.0, 0.0),
+        }
     }
 }
 
@@ -91,14 +114,26 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
             return Ok(());
         }
         if self.state.progress.step > 0 {
-            let (sink, step, steps) = (self.course.sink().to_owned(), self.state.progress.step, self.steps);
-            self.course.emit(Event::TrainingResumed { sink, step, steps });
+            let (sink, step, steps) = (
+                self.course.sink().to_owned(),
+                self.state.progress.step,
+                self.steps,
+            );
+            self.course
+                .emit(Event::TrainingResumed { sink, step, steps });
         }
         let mut feed_config = self.course.rows.config(self.config.seed)?;
-        feed_config.memory_max = Some(self.course.memory_bytes.saturating_sub(training_bytes(&self.state.shape)));
+        feed_config.memory_max = Some(
+            self.course
+                .memory_bytes
+                .saturating_sub(training_bytes(&self.state.shape)),
+        );
         feed_config.epochs = u64::from(self.config.epochs);
         feed_config.cursor = self.state.progress.cursor.clone();
-        feed_config.allocator = self.engine.slot_allocator().unwrap_or(feed_config.allocator);
+        feed_config.allocator = self
+            .engine
+            .slot_allocator()
+            .unwrap_or(feed_config.allocator);
         let mut feed = Feed::start(feed_config)?;
         let mut epoch_began = Instant::now();
         self.lately = RecentLoss::default();
@@ -112,11 +147,17 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
             if ended {
                 self.finish_steps()?;
                 let stats = feed.take_stats();
-                self.end_epoch(epoch, rate, &stats, std::mem::replace(&mut epoch_began, Instant::now()))?;
+                self.end_epoch(
+                    epoch,
+                    rate,
+                    &stats,
+                    std::mem::replace(&mut epoch_began, Instant::now()),
+                )?;
             }
             let stop = self.course.check();
             let step = self.state.progress.step;
-            let due = step.is_multiple_of(self.config.checkpoint_steps) || self.state.progress.stopped;
+            let due =
+                step.is_multiple_of(self.config.checkpoint_steps) || self.state.progress.stopped;
             if (due || stop.is_err()) && step < self.steps {
                 self.finish_steps()?;
                 self.course.save_checkpoint(&self.state.encode()?)?;
@@ -132,7 +173,11 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
     /// One batch; gives the learning rate.
     fn train_batch(&mut self, batch: FeedBatch) -> Result<f64> {
         if self.state.progress.step == 0 && self.course.earlier_id().is_none() {
-            set_bias(&mut self.state, &model_input(&batch), self.config.loss_function());
+            set_bias(
+                &mut self.state,
+                &model_input(&batch),
+                self.config.loss_function(),
+            );
         }
         self.state.progress.step += 1;
         let mut pace = StepSchedule::at_step(self.config, self.state.progress.step, self.steps);
@@ -158,22 +203,42 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
         Ok(())
     }
 
-    fn record_result(&mut self, StepResult { step, loss, weight, strange }: StepResult) -> Result<()> {
+    fn record_result(
+        &mut self,
+        StepResult {
+            step,
+            loss,
+            weight,
+            strange,
+        }: StepResult,
+    ) -> Result<()> {
         if let Some(label) = strange {
             let message = format!("the label {label} is not between 0 and 1, as probabilities are");
             let hint = "derive a label of 0 and 1, or choose `loss: squared_error`";
-            let column = self.course.rows.features.label.as_ref().map_or("", |label| &label.column);
-            return Err(Fault::new(codes::BAD_ROW, message).column(column).hint(hint));
+            let column = self
+                .course
+                .rows
+                .features
+                .label
+                .as_ref()
+                .map_or("", |label| &label.column);
+            return Err(Fault::new(codes::BAD_ROW, message)
+                .column(column)
+                .hint(hint));
         }
         let progress = &mut self.state.progress;
         if weight > 0.0 {
             if !loss.is_finite() {
-                let message = format!("the loss is not finite at step {step}: the training has diverged");
-                let hint =
-                    "lower `learning_rate`, set `clip_norm: 1.0`, or bring the features to one scale (`standardize`)";
+                let message =
+                    format!("the loss is not finite at step {step}: the training has diverged");
+                let hint = "lower `learning_rate`, set `clip_norm: 1.0`, or bring the features to one scale (`standardize`)";
                 return Err(Fault::new(codes::NOT_FINITE, message).hint(hint));
             }
-            for sums in [&mut progress.epoch, &mut progress.stretch, &mut self.lately.sums] {
+            for sums in [
+                &mut progress.epoch,
+                &mut progress.stretch,
+                &mut self.lately.sums,
+            ] {
                 *sums = (sums.0 + loss * weight, sums.1 + weight);
             }
         }
@@ -193,10 +258,23 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
         let (lost, weight) = std::mem::take(&mut self.lately).sums;
         let (sink, loss) = (self.course.sink().to_owned(), lost / weight);
         let (step, steps) = (self.state.progress.step, self.steps);
-        self.course.emit(Event::TrainingStep { sink, epoch, step, steps, loss, learning_rate });
+        self.course.emit(Event::TrainingStep {
+            sink,
+            epoch,
+            step,
+            steps,
+            loss,
+            learning_rate,
+        });
     }
 
-    fn end_epoch(&mut self, epoch: u64, learning_rate: f64, stats: &FeedStats, began: Instant) -> Result<()> {
+    fn end_epoch(
+        &mut self,
+        epoch: u64,
+        learning_rate: f64,
+        stats: &FeedStats,
+        began: Instant,
+    ) -> Result<()> {
         let (course, config) = (self.course, self.config);
         MemoryBudget::new(course.memory_bytes).check()?;
         let (lost, weight) = std::mem::take(&mut self.state.progress.epoch);
@@ -205,15 +283,29 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
             return Err(fault.hint("look at `weight`, and at what `non_finite: skip` leaves out"));
         }
         if !self.state.parameters.are_finite() {
-            let fault = Fault::new(codes::NOT_FINITE, format!("the model is not finite after epoch {epoch}"));
+            let fault = Fault::new(
+                codes::NOT_FINITE,
+                format!("the model is not finite after epoch {epoch}"),
+            );
             return Err(fault.hint("lower `learning_rate`, or set `clip_norm: 1.0`"));
         }
         let (shape, parameters) = (&self.state.shape, &self.state.parameters);
-        let evaluated = course.validation.map(|fed| evaluate(fed, course, config, shape, parameters));
+        let evaluated = course
+            .validation
+            .map(|fed| evaluate(fed, course, config, shape, parameters));
         let metrics = evaluated.transpose()?;
-        let validation = metrics.as_ref().map(|metrics| metrics.finish()).unwrap_or_default();
+        let validation = metrics
+            .as_ref()
+            .map(|metrics| metrics.finish())
+            .unwrap_or_default();
         let step = self.state.progress.step;
-        let report = EpochReport { epoch, step, loss: lost / weight, learning_rate, validation };
+        let report = EpochReport {
+            epoch,
+            step,
+            loss: lost / weight,
+            learning_rate,
+            validation,
+        };
         let progress = &mut self.state.progress;
         progress.learned.epochs.push(report.clone());
         match (config.patience_epochs, &metrics) {

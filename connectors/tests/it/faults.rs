@@ -10,12 +10,24 @@ use crate::help::{chunks, read, request, rows, source, write};
 
 fn site(fault: &Fault) -> (&'static str, String) {
     let file = fault.site().file.as_deref().unwrap_or("");
-    (fault.code().name, Path::new(file).file_name().and_then(|name| name.to_str()).unwrap_or("").to_owned())
+    (
+        fault.code().name,
+        Path::new(file)
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or("")
+            .to_owned(),
+    )
 }
 
 fn parquet(dir: &Path, name: &str) -> Vec<u8> {
     let file = dir.join(name);
-    write("parquet", json!({"path": "out", "compression": "none"}), &file, &[rows(0, 3000), rows(3000, 3000)]);
+    write(
+        "parquet",
+        json!({"path": "out", "compression": "none"}),
+        &file,
+        &[rows(0, 3000), rows(3000, 3000)],
+    );
     std::fs::read(file).unwrap()
 }
 
@@ -23,7 +35,10 @@ fn parquet(dir: &Path, name: &str) -> Vec<u8> {
 fn truncated_files_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = parquet(dir.path(), "a.parquet");
-    for (i, length) in [0, 5, 11, 12, bytes.len() / 2, bytes.len() - 1].into_iter().enumerate() {
+    for (i, length) in [0, 5, 11, 12, bytes.len() / 2, bytes.len() - 1]
+        .into_iter()
+        .enumerate()
+    {
         let name = format!("b{i}.parquet");
         std::fs::write(dir.path().join(&name), &bytes[..length]).unwrap();
         let fault = read("parquet", json!({"path": dir.path()})).unwrap_err();
@@ -39,13 +54,27 @@ fn a_broken_page_is_named_by_file_row_group_and_column() {
     let meta = ::parquet::file::metadata::ParquetMetaDataReader::new()
         .parse_and_finish(&std::fs::File::open(dir.path().join("a.parquet")).unwrap())
         .unwrap();
-    let column = meta.file_metadata().schema_descr().columns().iter().position(|c| c.name() == "word").unwrap();
+    let column = meta
+        .file_metadata()
+        .schema_descr()
+        .columns()
+        .iter()
+        .position(|c| c.name() == "word")
+        .unwrap();
     let (start, length) = meta.row_group(1).column(column).byte_range();
     bytes[start as usize..(start + length) as usize].fill(0xff);
     std::fs::write(dir.path().join("a.parquet"), bytes).unwrap();
     let fault = read("parquet", json!({"path": dir.path()})).unwrap_err();
-    assert_eq!(site(&fault), (codes::CORRUPT.name, "a.parquet".to_owned()), "{fault}");
-    assert_eq!((fault.site().row_group, fault.site().column.as_deref()), (Some(1), Some("word")), "{fault}");
+    assert_eq!(
+        site(&fault),
+        (codes::CORRUPT.name, "a.parquet".to_owned()),
+        "{fault}"
+    );
+    assert_eq!(
+        (fault.site().row_group, fault.site().column.as_deref()),
+        (Some(1), Some("word")),
+        "{fault}"
+    );
 }
 
 #[test]
@@ -74,20 +103,40 @@ fn files_that_are_no_arrow_are_named() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a.arrow"), "this is text, not columns").unwrap();
     let fault = read("arrow", json!({"path": dir.path()})).unwrap_err();
-    assert_eq!(site(&fault), (codes::CORRUPT.name, "a.arrow".to_owned()), "{fault}");
+    assert_eq!(
+        site(&fault),
+        (codes::CORRUPT.name, "a.arrow".to_owned()),
+        "{fault}"
+    );
 }
 
 #[test]
 fn nothing_to_read_says_where_it_looked() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("flights")).unwrap();
-    let fault = read("parquet", json!({"path": dir.path().join("flihgts/*.parquet")})).unwrap_err();
+    let fault = read(
+        "parquet",
+        json!({"path": dir.path().join("flihgts/*.parquet")}),
+    )
+    .unwrap_err();
     assert_eq!(fault.code().name, codes::NO_INPUT.name);
-    assert!(fault.hint_text().unwrap().contains("/flights/*.parquet`?"), "{fault:?}");
+    assert!(
+        fault.hint_text().unwrap().contains("/flights/*.parquet`?"),
+        "{fault:?}"
+    );
     let fault = read("parquet", json!({"path": dir.path().join("flights")})).unwrap_err();
-    assert!(fault.hint_text().unwrap().contains("nothing in it fits"), "{fault:?}");
+    assert!(
+        fault.hint_text().unwrap().contains("nothing in it fits"),
+        "{fault:?}"
+    );
     let fault = read("csv", json!({"path": dir.path().join("a/b/c.csv")})).unwrap_err();
-    assert!(fault.hint_text().unwrap().contains(&format!("`{}`", dir.path().display())), "{fault:?}");
+    assert!(
+        fault
+            .hint_text()
+            .unwrap()
+            .contains(&format!("`{}`", dir.path().display())),
+        "{fault:?}"
+    );
 }
 
 #[test]
@@ -95,7 +144,11 @@ fn a_file_that_changes_is_noticed() {
     for format in ["parquet", "arrow", "csv", "json"] {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(format!("a.{format}"));
-        let text = if format == "csv" { "a\n1\n" } else { "{\"a\":1}\n" };
+        let text = if format == "csv" {
+            "a\n1\n"
+        } else {
+            "{\"a\":1}\n"
+        };
         let put = |count: usize| match format {
             "parquet" | "arrow" => write(format, json!({"path": "out"}), &file, &[rows(0, count)]),
             _ => std::fs::write(&file, text.repeat(count)).unwrap(),
@@ -106,10 +159,18 @@ fn a_file_that_changes_is_noticed() {
         let dataset = source.discover(&io, &[]).unwrap();
         put(11);
         let fault = chunks(&io, source.as_ref(), &dataset, &request(&dataset)).unwrap_err();
-        assert_eq!(site(&fault), (codes::CHANGED.name, format!("a.{format}")), "{fault}");
+        assert_eq!(
+            site(&fault),
+            (codes::CHANGED.name, format!("a.{format}")),
+            "{fault}"
+        );
         std::fs::remove_file(&file).unwrap();
         let fault = chunks(&io, source.as_ref(), &dataset, &request(&dataset)).unwrap_err();
-        assert_eq!(site(&fault), (codes::CHANGED.name, format!("a.{format}")), "{fault}");
+        assert_eq!(
+            site(&fault),
+            (codes::CHANGED.name, format!("a.{format}")),
+            "{fault}"
+        );
     }
 }
 
@@ -124,12 +185,42 @@ struct BadRow {
 
 #[test]
 fn bad_rows_are_named_by_file_row_and_column() {
-    let case = |format, text: &'static [u8], columns, row, column| BadRow { format, text, columns, row, column };
+    let case = |format, text: &'static [u8], columns, row, column| BadRow {
+        format,
+        text,
+        columns,
+        row,
+        column,
+    };
     let cases = [
-        case("csv", b"a,b\n1,2\n3,x\n", json!({"a": "int64", "b": "int64"}), 1, Some("b")),
-        case("csv", b"a,b\n1,2\n3,\xc3\n4,\xa9\n", json!({"a": "int64", "b": "string"}), 1, Some("b")),
-        case("csv", b"a,b\n1,2\n3,4\n5\n", json!({"a": "int64", "b": "int64"}), 2, None),
-        case("csv", b"a,b\n1,300\n", json!({"a": "int64", "b": "int8"}), 0, Some("b")),
+        case(
+            "csv",
+            b"a,b\n1,2\n3,x\n",
+            json!({"a": "int64", "b": "int64"}),
+            1,
+            Some("b"),
+        ),
+        case(
+            "csv",
+            b"a,b\n1,2\n3,\xc3\n4,\xa9\n",
+            json!({"a": "int64", "b": "string"}),
+            1,
+            Some("b"),
+        ),
+        case(
+            "csv",
+            b"a,b\n1,2\n3,4\n5\n",
+            json!({"a": "int64", "b": "int64"}),
+            2,
+            None,
+        ),
+        case(
+            "csv",
+            b"a,b\n1,300\n",
+            json!({"a": "int64", "b": "int8"}),
+            0,
+            Some("b"),
+        ),
         case(
             "json",
             b"{\"a\":1,\"b\":2}\n\n{\"a\":1,\"b\":\"x\"}\n",
@@ -137,16 +228,43 @@ fn bad_rows_are_named_by_file_row_and_column() {
             1,
             Some("b"),
         ),
-        case("json", b"{\"a\":1,\"b\":2}\n{\"a\":1,\n", json!({"a": "int64", "b": "int64"}), 1, None),
-        case("json", b"{\"a\":1,\"b\":2}\n{\"a\":1} {\"a\":2}\n", json!({"a": "int64", "b": "int64"}), 1, None),
+        case(
+            "json",
+            b"{\"a\":1,\"b\":2}\n{\"a\":1,\n",
+            json!({"a": "int64", "b": "int64"}),
+            1,
+            None,
+        ),
+        case(
+            "json",
+            b"{\"a\":1,\"b\":2}\n{\"a\":1} {\"a\":2}\n",
+            json!({"a": "int64", "b": "int64"}),
+            1,
+            None,
+        ),
     ];
-    for BadRow { format, text, columns, row, column } in cases {
+    for BadRow {
+        format,
+        text,
+        columns,
+        row,
+        column,
+    } in cases
+    {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(format!("a.{format}"));
         std::fs::write(&file, text).unwrap();
         let fault = read(format, json!({"path": file, "columns": columns})).unwrap_err();
-        assert_eq!(site(&fault), (codes::BAD_ROW.name, format!("a.{format}")), "{fault}");
-        assert_eq!((&fault.site().rows[..], fault.site().column.as_deref()), (&[row][..], column), "{fault}");
+        assert_eq!(
+            site(&fault),
+            (codes::BAD_ROW.name, format!("a.{format}")),
+            "{fault}"
+        );
+        assert_eq!(
+            (&fault.site().rows[..], fault.site().column.as_deref()),
+            (&[row][..], column),
+            "{fault}"
+        );
     }
 }
 
@@ -157,7 +275,8 @@ fn broken_packing_is_named() {
     for name in ["a.csv.gz", "a.csv.zst"] {
         let mut packed = match name.ends_with("gz") {
             true => {
-                let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+                let mut out =
+                    flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
                 std::io::Write::write_all(&mut out, text.as_bytes()).unwrap();
                 out.finish().unwrap()
             }
@@ -167,7 +286,11 @@ fn broken_packing_is_named() {
         let file = dir.path().join(name);
         std::fs::write(&file, packed).unwrap();
         let fault = read("csv", json!({"path": file})).unwrap_err();
-        assert_eq!(site(&fault), (codes::CORRUPT.name, name.to_owned()), "{fault}");
+        assert_eq!(
+            site(&fault),
+            (codes::CORRUPT.name, name.to_owned()),
+            "{fault}"
+        );
     }
 }
 
@@ -177,17 +300,32 @@ fn a_file_that_is_written_over_while_it_is_read_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(format!("a.{format}"));
         match format {
-            "parquet" => write(format, json!({"path": "out"}), &file, &[rows(0, 100), rows(100, 100)]),
+            "parquet" => write(
+                format,
+                json!({"path": "out"}),
+                &file,
+                &[rows(0, 100), rows(100, 100)],
+            ),
             _ => std::fs::write(&file, "a,b\n".to_owned() + &"1,2\n".repeat(1000)).unwrap(),
         }
         let io = StorageClient::new().unwrap();
         let source = source(format, json!({"path": file}));
         let dataset = source.discover(&io, &[]).unwrap();
-        let mut chunks = source.open(&io, &dataset.spans[0], &request(&dataset)).unwrap();
+        let mut chunks = source
+            .open(&io, &dataset.spans[0], &request(&dataset))
+            .unwrap();
         chunks.next().unwrap().unwrap();
-        std::io::Write::write_all(&mut std::fs::File::options().append(true).open(&file).unwrap(), b" ").unwrap();
+        std::io::Write::write_all(
+            &mut std::fs::File::options().append(true).open(&file).unwrap(),
+            b" ",
+        )
+        .unwrap();
         let fault = chunks.find_map(Result::err).unwrap();
-        assert_eq!(site(&fault), (codes::CHANGED.name, format!("a.{format}")), "{fault}");
+        assert_eq!(
+            site(&fault),
+            (codes::CHANGED.name, format!("a.{format}")),
+            "{fault}"
+        );
         assert!(chunks.next().is_none());
     }
 }

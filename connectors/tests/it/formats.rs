@@ -30,7 +30,9 @@ fn write_text(file: &Path, batch: &RecordBatch) {
             packed.write_all(&text).unwrap();
             packed.finish().unwrap();
         }
-        Some("zst") => out.write_all(&zstd::encode_all(text.as_slice(), 1).unwrap()).unwrap(),
+        Some("zst") => out
+            .write_all(&zstd::encode_all(text.as_slice(), 1).unwrap())
+            .unwrap(),
         _ => out.write_all(&text).unwrap(),
     }
 }
@@ -50,7 +52,12 @@ fn what_is_written_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(format!("a.{format}"));
         let parts = [rows(0, 1000), rows(1000, 1), rows(1001, 3000)];
-        write(format, json!({"path": "out", "compression": compression}), &file, &parts);
+        write(
+            format,
+            json!({"path": "out", "compression": compression}),
+            &file,
+            &parts,
+        );
         let back = read(format, json!({"path": file})).unwrap();
         assert_rows(&back, &rows(0, 4001));
     }
@@ -62,7 +69,14 @@ fn text_is_read_with_inferred_and_with_declared_types() {
         "id": "int64", "small": "int32", "x": "float64", "word": "string", "text": "string", "flag": "boolean",
         "day": "date"
     });
-    for name in ["a.csv", "a.csv.gz", "a.csv.zst", "a.jsonl", "a.ndjson.gz", "a.json.zst"] {
+    for name in [
+        "a.csv",
+        "a.csv.gz",
+        "a.csv.zst",
+        "a.jsonl",
+        "a.ndjson.gz",
+        "a.json.zst",
+    ] {
         let format = if name.contains("csv") { "csv" } else { "json" };
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(name);
@@ -72,10 +86,28 @@ fn text_is_read_with_inferred_and_with_declared_types() {
         assert_rows(&declared, &all);
         let inferred = read(format, json!({"path": file})).unwrap();
         assert_eq!(inferred.num_rows(), 20_000);
-        let type_of = |name: &str| inferred.schema().field_with_name(name).unwrap().data_type().clone();
+        let type_of = |name: &str| {
+            inferred
+                .schema()
+                .field_with_name(name)
+                .unwrap()
+                .data_type()
+                .clone()
+        };
         let found = ["id", "small", "x", "word", "flag", "day"].map(type_of);
-        let day = if format == "csv" { DataType::Date32 } else { DataType::Utf8 };
-        let expected = [DataType::Int64, DataType::Int64, DataType::Float64, DataType::Utf8, DataType::Boolean, day];
+        let day = if format == "csv" {
+            DataType::Date32
+        } else {
+            DataType::Utf8
+        };
+        let expected = [
+            DataType::Int64,
+            DataType::Int64,
+            DataType::Float64,
+            DataType::Utf8,
+            DataType::Boolean,
+            day,
+        ];
         assert_eq!(found, expected, "{name}");
     }
 }
@@ -85,7 +117,9 @@ fn arrow_streams_are_told_from_files() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.arrows");
     let batch = rows(0, 5000);
-    let mut writer = arrow::ipc::writer::StreamWriter::try_new(File::create(&file).unwrap(), &batch.schema()).unwrap();
+    let mut writer =
+        arrow::ipc::writer::StreamWriter::try_new(File::create(&file).unwrap(), &batch.schema())
+            .unwrap();
     writer.write(&batch).unwrap();
     writer.finish().unwrap();
     assert_rows(&read("arrow", json!({"path": file})).unwrap(), &batch);
@@ -95,7 +129,10 @@ fn arrow_streams_are_told_from_files() {
 fn for_every_format(check: impl Fn(&str, Value, &Path)) {
     for format in ["parquet", "arrow", "csv", "json"] {
         let dir = tempfile::tempdir().unwrap();
-        for (i, folder) in ["k=1/d=2020-01-01", "k=2/d=2020-01-01", "k=2/d=2020-01-02"].iter().enumerate() {
+        for (i, folder) in ["k=1/d=2020-01-01", "k=2/d=2020-01-01", "k=2/d=2020-01-02"]
+            .iter()
+            .enumerate()
+        {
             let file = dir.path().join(folder).join(format!("part.{format}"));
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             let batch = rows(i as i64 * 1000, 1000);
@@ -113,12 +150,27 @@ fn folders_give_columns() {
     for_every_format(|format, config, _| {
         let all = read(format, config).unwrap();
         let schema = all.schema();
-        let last: Vec<_> =
-            schema.fields().iter().rev().take(2).map(|field| (field.name().as_str(), field.data_type())).collect();
-        assert_eq!(last, [("d", &DataType::Date32), ("k", &DataType::Int64)], "{format}");
+        let last: Vec<_> = schema
+            .fields()
+            .iter()
+            .rev()
+            .take(2)
+            .map(|field| (field.name().as_str(), field.data_type()))
+            .collect();
+        assert_eq!(
+            last,
+            [("d", &DataType::Date32), ("k", &DataType::Int64)],
+            "{format}"
+        );
         let k = arrow::compute::cast(all.column_by_name("k").unwrap(), &DataType::Int64).unwrap();
-        let expected = arrow::array::Int64Array::from_iter_values((0..3000).map(|i| if i < 1000 { 1 } else { 2 }));
-        assert_eq!(k.as_ref(), &expected as &dyn arrow::array::Array, "{format}");
+        let expected = arrow::array::Int64Array::from_iter_values(
+            (0..3000).map(|i| if i < 1000 { 1 } else { 2 }),
+        );
+        assert_eq!(
+            k.as_ref(),
+            &expected as &dyn arrow::array::Array,
+            "{format}"
+        );
     });
 }
 
@@ -141,10 +193,27 @@ fn columns_come_in_the_order_that_was_asked_for() {
             ..request(&dataset)
         };
         let got = chunks(&io, source.as_ref(), &dataset, &ask(&["word", "k", "id"])).unwrap();
-        let names = |batch: &RecordBatch| batch.schema().fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>();
-        assert!(got.iter().all(|chunk| names(&chunk.batch) == ["word", "k", "id"]), "{format}");
+        let names = |batch: &RecordBatch| {
+            batch
+                .schema()
+                .fields()
+                .iter()
+                .map(|f| f.name().clone())
+                .collect::<Vec<_>>()
+        };
+        assert!(
+            got.iter()
+                .all(|chunk| names(&chunk.batch) == ["word", "k", "id"]),
+            "{format}"
+        );
         let none = chunks(&io, source.as_ref(), &dataset, &ask(&[])).unwrap();
-        assert_eq!(none.iter().map(|chunk| chunk.batch.num_rows()).sum::<usize>(), 3000, "{format}");
+        assert_eq!(
+            none.iter()
+                .map(|chunk| chunk.batch.num_rows())
+                .sum::<usize>(),
+            3000,
+            "{format}"
+        );
         let folder = chunks(&io, source.as_ref(), &dataset, &ask(&["d"])).unwrap();
         assert_eq!(whole(&folder).num_rows(), 3000, "{format}");
     });
@@ -157,9 +226,17 @@ fn rows_and_keys_do_not_depend_on_batches() {
         let source = source(format, config);
         let dataset = source.discover(&io, &[]).unwrap();
         let with = |batch_rows| {
-            let request = ScanRequest { batch_rows, ..request(&dataset) };
+            let request = ScanRequest {
+                batch_rows,
+                ..request(&dataset)
+            };
             let chunks = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
-            assert!(chunks.iter().all(|chunk| chunk.batch.num_rows() <= batch_rows), "{format}");
+            assert!(
+                chunks
+                    .iter()
+                    .all(|chunk| chunk.batch.num_rows() <= batch_rows),
+                "{format}"
+            );
             (whole(&chunks), keys(&chunks))
         };
         let (all, expected) = with(8192);
@@ -208,8 +285,16 @@ fn hidden_names_do_not_count_and_patterns_choose() {
         };
         assert_eq!(count("k=2/**"), 2000, "{format}");
         assert_eq!(count("k=*"), 3000, "{format}");
-        assert_eq!(count(&format!("*/d=2020-01-01/*.{format}")), 2000, "{format}");
-        assert_eq!(count(&format!("**/d=2020-01-02/part.{format}")), 1000, "{format}");
+        assert_eq!(
+            count(&format!("*/d=2020-01-01/*.{format}")),
+            2000,
+            "{format}"
+        );
+        assert_eq!(
+            count(&format!("**/d=2020-01-02/part.{format}")),
+            1000,
+            "{format}"
+        );
         let several = json!({"paths": [root.join("k=1"), root.join("k=2/d=2020-01-02")]});
         assert_eq!(read(format, several).unwrap().num_rows(), 2000, "{format}");
     });
@@ -228,8 +313,13 @@ fn the_same_rows_give_the_same_bytes() {
         let encode = |name: &str, batches: &[RecordBatch]| {
             let file = dir.path().join(name);
             let schema = batches[0].schema();
-            let mut out =
-                sink.open_writer(&schema, &[("a".into(), "b".into())], Box::new(File::create(&file).unwrap())).unwrap();
+            let mut out = sink
+                .open_writer(
+                    &schema,
+                    &[("a".into(), "b".into())],
+                    Box::new(File::create(&file).unwrap()),
+                )
+                .unwrap();
             out.append(sink.encode(&schema, batches).unwrap()).unwrap();
             out.finish().unwrap();
             std::fs::read(file).unwrap()
@@ -249,48 +339,97 @@ fn csv_variants() {
         file
     };
     let bom = put("bom.csv", "\u{feff}a;b\n1;NA\n;x\n");
-    let all = read("csv", json!({"path": bom, "delimiter": ";", "nulls": ["", "NA"]})).unwrap();
+    let all = read(
+        "csv",
+        json!({"path": bom, "delimiter": ";", "nulls": ["", "NA"]}),
+    )
+    .unwrap();
     assert_eq!(all.schema().field(0).name(), "a");
-    assert_eq!((all.column(0).null_count(), all.column(1).null_count()), (1, 1));
+    assert_eq!(
+        (all.column(0).null_count(), all.column(1).null_count()),
+        (1, 1)
+    );
     let bare = put("bare.csv", "1,007\n2,008\n");
     let all = read("csv", json!({"path": bare, "header": false})).unwrap();
     let schema = all.schema();
     assert_eq!(schema.field(0).name(), "column_1");
     assert_eq!(schema.field(1).data_type(), &DataType::Utf8);
     let named = json!({"path": bare, "header": false, "columns": {"n": "int32", "m": "int32"}});
-    assert_eq!(read("csv", named).unwrap().schema().field(1).data_type(), &DataType::Int32);
+    assert_eq!(
+        read("csv", named).unwrap().schema().field(1).data_type(),
+        &DataType::Int32
+    );
     let quoted = put("quoted.csv", "a,b\n\"x, \"\"y\"\"\nz\",1\n");
     let all = read("csv", json!({"path": quoted})).unwrap();
-    assert_eq!(arrow::array::AsArray::as_string::<i32>(all.column(0)).value(0), "x, \"y\"\nz");
+    assert_eq!(
+        arrow::array::AsArray::as_string::<i32>(all.column(0)).value(0),
+        "x, \"y\"\nz"
+    );
     let gaps = put("gaps.csv", "a,b\n,NA\n\"\",x\n");
     let columns = json!({"a": "string", "b": "string"});
-    for (nulls, counts) in [(json!([]), [0, 0]), (json!(["NA"]), [0, 1]), (json!(["", "NA"]), [2, 1])] {
-        let all = read("csv", json!({"path": gaps, "columns": columns, "nulls": nulls})).unwrap();
-        assert_eq!([all.column(0).null_count(), all.column(1).null_count()], counts, "{nulls}");
+    for (nulls, counts) in [
+        (json!([]), [0, 0]),
+        (json!(["NA"]), [0, 1]),
+        (json!(["", "NA"]), [2, 1]),
+    ] {
+        let all = read(
+            "csv",
+            json!({"path": gaps, "columns": columns, "nulls": nulls}),
+        )
+        .unwrap();
+        assert_eq!(
+            [all.column(0).null_count(), all.column(1).null_count()],
+            counts,
+            "{nulls}"
+        );
     }
     let empty = put("empty.csv", "a,b\n");
     let io = StorageClient::new().unwrap();
-    assert_eq!(source("csv", json!({"path": empty})).discover(&io, &[]).unwrap().schema.fields().len(), 2);
+    assert_eq!(
+        source("csv", json!({"path": empty}))
+            .discover(&io, &[])
+            .unwrap()
+            .schema
+            .fields()
+            .len(),
+        2
+    );
     let _ = concat_batches(&all.schema(), [&all]).unwrap();
 }
 
 #[test]
 fn configurations_are_completed_and_checked() {
-    for (formats, what) in
-        [(forebay_connectors::source_formats(), "source"), (forebay_connectors::sink_formats(), "sink")]
-    {
+    for (formats, what) in [
+        (forebay_connectors::source_formats(), "source"),
+        (forebay_connectors::sink_formats(), "sink"),
+    ] {
         for format in formats {
             let full = (format.canonical)(json!({"path": "x"})).unwrap();
-            assert_eq!((format.canonical)(full.clone()).unwrap(), full, "{what} {}", format.name);
+            assert_eq!(
+                (format.canonical)(full.clone()).unwrap(),
+                full,
+                "{what} {}",
+                format.name
+            );
             let error = (format.canonical)(json!({"path": "x", "pth": 1})).unwrap_err();
             assert!(error.message.contains("unknown field `pth`"), "{error:?}");
             (format.schema)(&mut schemars::SchemaGenerator::default());
         }
     }
-    let fault = forebay_run::ConnectorRegistry::source(&forebay_connectors::BuiltInConnectors, "parqet", &json!({}))
-        .unwrap_err();
-    assert_eq!((fault.code().name, fault.hint_text()), ("FB0105", Some("did you mean `parquet`?")));
-    let csv = forebay_connectors::source_formats().iter().find(|format| format.name == "csv").unwrap();
+    let fault = forebay_run::ConnectorRegistry::source(
+        &forebay_connectors::BuiltInConnectors,
+        "parqet",
+        &json!({}),
+    )
+    .unwrap_err();
+    assert_eq!(
+        (fault.code().name, fault.hint_text()),
+        ("FB0105", Some("did you mean `parquet`?"))
+    );
+    let csv = forebay_connectors::source_formats()
+        .iter()
+        .find(|format| format.name == "csv")
+        .unwrap();
     let error = (csv.canonical)(json!({"path": "x", "columns": {"a": "in64"}})).unwrap_err();
     assert_eq!(error.path, "columns.a");
 }

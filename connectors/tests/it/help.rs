@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BooleanArray, Date32Array, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
+    ArrayRef, BooleanArray, Date32Array, Float64Array, Int32Array, Int64Array, RecordBatch,
+    StringArray,
 };
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{Field, Schema};
@@ -22,14 +23,46 @@ pub fn rows(from: i64, count: usize) -> RecordBatch {
     let some = |i: i64| i % 7 != 3;
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("id", Arc::new(Int64Array::from_iter_values(all()))),
-        ("small", Arc::new(Int32Array::from_iter(all().map(|i| some(i).then_some((i % 100) as i32))))),
-        ("x", Arc::new(Float64Array::from_iter(all().map(|i| some(i).then_some(i as f64 / 8.0))))),
-        ("word", Arc::new(StringArray::from_iter(all().map(|i| some(i).then(|| format!("word {}", i % 10)))))),
-        ("text", Arc::new(StringArray::from_iter(all().map(|i| some(i).then(|| format!("a text, number {i}")))))),
-        ("flag", Arc::new(BooleanArray::from_iter(all().map(|i| some(i).then_some(i % 2 == 0))))),
-        ("day", Arc::new(Date32Array::from_iter(all().map(|i| some(i).then_some((i / 100) as i32))))),
+        (
+            "small",
+            Arc::new(Int32Array::from_iter(
+                all().map(|i| some(i).then_some((i % 100) as i32)),
+            )),
+        ),
+        (
+            "x",
+            Arc::new(Float64Array::from_iter(
+                all().map(|i| some(i).then_some(i as f64 / 8.0)),
+            )),
+        ),
+        (
+            "word",
+            Arc::new(StringArray::from_iter(
+                all().map(|i| some(i).then(|| format!("word {}", i % 10))),
+            )),
+        ),
+        (
+            "text",
+            Arc::new(StringArray::from_iter(
+                all().map(|i| some(i).then(|| format!("a text, number {i}"))),
+            )),
+        ),
+        (
+            "flag",
+            Arc::new(BooleanArray::from_iter(
+                all().map(|i| some(i).then_some(i % 2 == 0)),
+            )),
+        ),
+        (
+            "day",
+            Arc::new(Date32Array::from_iter(
+                all().map(|i| some(i).then_some((i / 100) as i32)),
+            )),
+        ),
     ];
-    let nullable = columns.into_iter().map(|(name, array)| (name, array, name != "id"));
+    let nullable = columns
+        .into_iter()
+        .map(|(name, array)| (name, array, name != "id"));
     RecordBatch::try_from_iter_with_nullable(nullable).unwrap()
 }
 
@@ -42,7 +75,9 @@ pub fn write(format: &str, config: Value, file: &Path, batches: &[RecordBatch]) 
     let sink = BuiltInConnectors.sink(format, &config).unwrap();
     let schema = batches[0].schema();
     fs::create_dir_all(file.parent().unwrap()).unwrap();
-    let mut writer = sink.open_writer(&schema, &[], Box::new(fs::File::create(file).unwrap())).unwrap();
+    let mut writer = sink
+        .open_writer(&schema, &[], Box::new(fs::File::create(file).unwrap()))
+        .unwrap();
     for batch in batches {
         let part = sink.encode(&schema, std::slice::from_ref(batch)).unwrap();
         writer.append(part).unwrap();
@@ -52,7 +87,12 @@ pub fn write(format: &str, config: Value, file: &Path, batches: &[RecordBatch]) 
 
 pub fn request(dataset: &Dataset) -> ScanRequest {
     ScanRequest {
-        columns: dataset.schema.fields().iter().map(|field| field.name().clone()).collect(),
+        columns: dataset
+            .schema
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect(),
         schema: dataset.schema.clone(),
         pruning: Vec::new(),
         batch_rows: 8192,
@@ -61,7 +101,12 @@ pub fn request(dataset: &Dataset) -> ScanRequest {
 }
 
 /// All chunks of all spans.
-pub fn chunks(io: &StorageClient, source: &dyn Source, dataset: &Dataset, request: &ScanRequest) -> Result<Vec<Chunk>> {
+pub fn chunks(
+    io: &StorageClient,
+    source: &dyn Source,
+    dataset: &Dataset,
+    request: &ScanRequest,
+) -> Result<Vec<Chunk>> {
     let mut all = Vec::new();
     for span in &dataset.spans {
         for chunk in source.open(io, span, request)? {
@@ -80,8 +125,12 @@ pub fn whole(chunks: &[Chunk]) -> RecordBatch {
             .iter()
             .map(|field| Field::new(field.name(), logical_type(field.data_type()), true))
             .collect();
-        let columns =
-            chunk.batch.columns().iter().zip(&fields).map(|(column, field)| cast(column, field.data_type()).unwrap());
+        let columns = chunk
+            .batch
+            .columns()
+            .iter()
+            .zip(&fields)
+            .map(|(column, field)| cast(column, field.data_type()).unwrap());
         RecordBatch::try_new(Arc::new(Schema::new(fields.clone())), columns.collect()).unwrap()
     };
     let batches: Vec<_> = chunks.iter().map(plain).collect();
@@ -93,32 +142,56 @@ pub fn read(format: &str, config: Value) -> Result<RecordBatch> {
     let io = StorageClient::new().unwrap();
     let source = BuiltInConnectors.source(format, &config)?;
     let dataset = source.discover(&io, &[])?;
-    Ok(whole(&chunks(&io, source.as_ref(), &dataset, &request(&dataset))?))
+    Ok(whole(&chunks(
+        &io,
+        source.as_ref(),
+        &dataset,
+        &request(&dataset),
+    )?))
 }
 
 /// Compares rows, whatever is said about nulls in the schema.
 pub fn assert_rows(read: &RecordBatch, written: &RecordBatch) {
     assert_eq!(read.num_rows(), written.num_rows());
-    let names =
-        |batch: &RecordBatch| batch.schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+    let names = |batch: &RecordBatch| {
+        batch
+            .schema()
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(names(read), names(written));
-    for ((a, b), name) in read.columns().iter().zip(written.columns()).zip(names(written)) {
+    for ((a, b), name) in read
+        .columns()
+        .iter()
+        .zip(written.columns())
+        .zip(names(written))
+    {
         assert_eq!(a, b, "column {name}");
     }
 }
 
 pub fn keys(chunks: &[Chunk]) -> Vec<u64> {
-    chunks.iter().flat_map(|chunk| chunk.keys.as_ref().unwrap().as_slice().to_vec()).collect()
+    chunks
+        .iter()
+        .flat_map(|chunk| chunk.keys.as_ref().unwrap().as_slice().to_vec())
+        .collect()
 }
 
 /// Real data, when it is there.
 pub fn shared_data(name: &str) -> Option<PathBuf> {
     let root = std::env::var_os("FOREBAY_SHARED_DATA").map(PathBuf::from);
-    let root = root.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"));
+    let root =
+        root.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"));
     let path = root.join(name);
     if !path.exists() {
         // Not by the macro: the harness would keep it for tests that fail.
-        let _ = writeln!(std::io::stderr(), "skipped: there is no {}; set FOREBAY_SHARED_DATA", path.display());
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: there is no {}; set FOREBAY_SHARED_DATA",
+            path.display()
+        );
         return None;
     }
     Some(path)

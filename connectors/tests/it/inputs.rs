@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use arrow::array::{ArrayRef, AsArray, Date32Array, Date64Array, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow::array::{
+    ArrayRef, AsArray, Date32Array, Date64Array, Float64Array, Int64Array, RecordBatch, StringArray,
+};
 use arrow::datatypes::{DataType, Field, Schema};
 use bytes::Bytes;
 use datafusion::logical_expr::{col, lit};
@@ -27,22 +29,45 @@ use crate::help::{chunks, read, request, rows, source, whole, write};
 /// A column of text in one row group whose bounds are told as signed bytes, in the way of the first versions.
 fn with_old_bounds(file: &Path, values: &[&str]) {
     let schema = Arc::new(parse_message_type("message m { required binary s (UTF8); }").unwrap());
-    let properties = || Arc::new(WriterProperties::builder().set_dictionary_enabled(false).build());
+    let properties = || {
+        Arc::new(
+            WriterProperties::builder()
+                .set_dictionary_enabled(false)
+                .build(),
+        )
+    };
     // A column chunk, written alone, and then told of otherwise.
     let (mut alone, mut closed) = (Vec::new(), None);
     let mut writer = SerializedFileWriter::new(&mut alone, schema.clone(), properties()).unwrap();
     let mut group = writer.next_row_group().unwrap();
     let mut column = group.next_column().unwrap().unwrap();
     let values: Vec<ByteArray> = values.iter().map(|value| ByteArray::from(*value)).collect();
-    column.typed::<ByteArrayType>().write_batch(&values, None, None).unwrap();
+    column
+        .typed::<ByteArrayType>()
+        .write_batch(&values, None, None)
+        .unwrap();
     column.close().unwrap();
     let told = group.close().unwrap();
     writer.close().unwrap();
-    let signed = |value: &ByteArray| value.data().iter().map(|byte| *byte as i8).collect::<Vec<_>>();
-    let (min, max) = (values.iter().min_by_key(|v| signed(v)), values.iter().max_by_key(|v| signed(v)));
+    let signed = |value: &ByteArray| {
+        value
+            .data()
+            .iter()
+            .map(|byte| *byte as i8)
+            .collect::<Vec<_>>()
+    };
+    let (min, max) = (
+        values.iter().min_by_key(|v| signed(v)),
+        values.iter().max_by_key(|v| signed(v)),
+    );
     let bounds = ValueStatistics::new(min.cloned(), max.cloned(), None, Some(0), true);
-    let metadata: ColumnChunkMetaData =
-        told.column(0).clone().into_builder().set_statistics(Statistics::from(bounds)).build().unwrap();
+    let metadata: ColumnChunkMetaData = told
+        .column(0)
+        .clone()
+        .into_builder()
+        .set_statistics(Statistics::from(bounds))
+        .build()
+        .unwrap();
     closed.get_or_insert(parquet::column::writer::ColumnCloseResult {
         bytes_written: metadata.compressed_size() as u64,
         rows_written: values.len() as u64,
@@ -51,9 +76,12 @@ fn with_old_bounds(file: &Path, values: &[&str]) {
         column_index: None,
         offset_index: None,
     });
-    let mut writer = SerializedFileWriter::new(File::create(file).unwrap(), schema, properties()).unwrap();
+    let mut writer =
+        SerializedFileWriter::new(File::create(file).unwrap(), schema, properties()).unwrap();
     let mut group = writer.next_row_group().unwrap();
-    group.append_column(&Bytes::from(alone), closed.unwrap()).unwrap();
+    group
+        .append_column(&Bytes::from(alone), closed.unwrap())
+        .unwrap();
     group.close().unwrap();
     writer.close().unwrap();
 }
@@ -63,17 +91,32 @@ fn bounds_of_text_as_signed_bytes_leave_no_row_out() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.parquet");
     with_old_bounds(&file, &["aaaa", "émile", "zoe"]);
-    let (io, source) = (StorageClient::new().unwrap(), source("parquet", json!({"path": file})));
+    let (io, source) = (
+        StorageClient::new().unwrap(),
+        source("parquet", json!({"path": file})),
+    );
     let dataset = source.discover(&io, &["s".to_owned()]).unwrap();
     assert!(dataset.spans[0].extent(0).is_none());
     for value in ["aaaa", "émile", "zoe"] {
-        let request = ScanRequest { pruning: vec![col("s").eq(lit(value))], ..request(&dataset) };
-        assert_eq!(chunks(&io, source.as_ref(), &dataset, &request).unwrap().len(), 1, "{value}");
+        let request = ScanRequest {
+            pruning: vec![col("s").eq(lit(value))],
+            ..request(&dataset)
+        };
+        assert_eq!(
+            chunks(&io, source.as_ref(), &dataset, &request)
+                .unwrap()
+                .len(),
+            1,
+            "{value}"
+        );
     }
     // Bounds in the order of the type do leave rows out.
     write("parquet", json!({"path": "out"}), &file, &[rows(0, 100)]);
     let dataset = source.discover(&io, &[]).unwrap();
-    let request = ScanRequest { pruning: vec![col("word").eq(lit("zoe"))], ..request(&dataset) };
+    let request = ScanRequest {
+        pruning: vec![col("word").eq(lit("zoe"))],
+        ..request(&dataset)
+    };
     let chunks = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
     assert!(chunks.iter().all(|chunk| chunk.batch.num_rows() == 0));
 }
@@ -88,7 +131,10 @@ fn listed_files_are_read_or_named_in_a_fault() {
     let fails = |path: &Path, code: &str, name: &str| {
         let fault = read(json!({"path": path})).unwrap_err();
         assert_eq!(fault.code().name, code, "{fault}");
-        assert!(fault.site().file.as_deref().unwrap().ends_with(name), "{fault:?}");
+        assert!(
+            fault.site().file.as_deref().unwrap().ends_with(name),
+            "{fault:?}"
+        );
     };
     // A link to a file, and one to a folder.
     fs::create_dir(dir.path().join("_kept")).unwrap();
@@ -105,7 +151,15 @@ fn listed_files_are_read_or_named_in_a_fault() {
     fails(&path("day=*/*.csv"), codes::NOT_FOUND.name, "/day=2");
     fs::remove_file(path("day=2")).unwrap();
     // Something that would block whatever opens it, and something like it that is no data.
-    let fifo = |name: &str| assert!(std::process::Command::new("mkfifo").arg(path(name)).status().unwrap().success());
+    let fifo = |name: &str| {
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(path(name))
+                .status()
+                .unwrap()
+                .success()
+        )
+    };
     fifo("pipe");
     assert_eq!(read(json!({"path": dir.path()})).unwrap().num_rows(), 1);
     fifo("c.csv");
@@ -119,18 +173,25 @@ fn columns_of_one_name_are_refused_where_they_are_read() {
     let field = |name: &str| Field::new(name, DataType::Int64, false);
     let schema = Arc::new(Schema::new(vec![field("a"), field("b"), field("a")]));
     let column = |from: i64| Arc::new(Int64Array::from_iter_values(from..from + 3)) as ArrayRef;
-    let batch = RecordBatch::try_new(schema.clone(), vec![column(0), column(10), column(20)]).unwrap();
+    let batch =
+        RecordBatch::try_new(schema.clone(), vec![column(0), column(10), column(20)]).unwrap();
     let parquet = dir.path().join("a.parquet");
-    let mut writer = ArrowWriter::try_new(File::create(&parquet).unwrap(), schema.clone(), None).unwrap();
+    let mut writer =
+        ArrowWriter::try_new(File::create(&parquet).unwrap(), schema.clone(), None).unwrap();
     writer.write(&batch).unwrap();
     writer.close().unwrap();
     let arrow = dir.path().join("a.arrow");
-    let mut writer = arrow::ipc::writer::FileWriter::try_new(File::create(&arrow).unwrap(), &schema).unwrap();
+    let mut writer =
+        arrow::ipc::writer::FileWriter::try_new(File::create(&arrow).unwrap(), &schema).unwrap();
     writer.write(&batch).unwrap();
     writer.finish().unwrap();
     for (format, file) in [("parquet", &parquet), ("arrow", &arrow)] {
         let fault = read(format, json!({"path": file})).unwrap_err();
-        assert_eq!((fault.code().name, fault.site().column.as_deref()), (codes::DUPLICATE.name, Some("a")), "{fault}");
+        assert_eq!(
+            (fault.code().name, fault.site().column.as_deref()),
+            (codes::DUPLICATE.name, Some("a")),
+            "{fault}"
+        );
         assert_eq!(fault.site().file.as_deref(), file.to_str());
     }
     let b = read("parquet", json!({"path": parquet, "columns": ["b"]})).unwrap();
@@ -140,22 +201,45 @@ fn columns_of_one_name_are_refused_where_they_are_read() {
     fs::create_dir_all(&folders).unwrap();
     fs::write(folders.join("a.csv"), "x\n1\n").unwrap();
     let fault = read("csv", json!({"path": dir.path().join("**/*.csv")})).unwrap_err();
-    assert_eq!((fault.code().name, fault.site().column.as_deref()), (codes::DUPLICATE.name, Some("k")), "{fault}");
+    assert_eq!(
+        (fault.code().name, fault.site().column.as_deref()),
+        (codes::DUPLICATE.name, Some("k")),
+        "{fault}"
+    );
 }
 
 #[test]
 fn dates_are_written_as_dates() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.parquet");
-    let dates = |millis: i64| Arc::new(Date64Array::from(vec![Some(86_400_000), None, Some(millis)])) as ArrayRef;
+    let dates = |millis: i64| {
+        Arc::new(Date64Array::from(vec![
+            Some(86_400_000),
+            None,
+            Some(millis),
+        ])) as ArrayRef
+    };
     let batch = |millis: i64| RecordBatch::try_from_iter([("day", dates(millis))]).unwrap();
-    write("parquet", json!({"path": "out"}), &file, &[batch(-86_400_000)]);
+    write(
+        "parquet",
+        json!({"path": "out"}),
+        &file,
+        &[batch(-86_400_000)],
+    );
     // As programs see them that know nothing of Arrow's own types.
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(File::open(&file).unwrap(), options).unwrap();
+    let reader =
+        ParquetRecordBatchReaderBuilder::try_new_with_options(File::open(&file).unwrap(), options)
+            .unwrap();
     let plain = reader.build().unwrap().next().unwrap().unwrap();
-    assert_eq!(plain.column(0).as_ref(), &Date32Array::from(vec![Some(1), None, Some(-1)]));
-    assert_eq!(read("parquet", json!({"path": file})).unwrap().column(0), &dates(-86_400_000));
+    assert_eq!(
+        plain.column(0).as_ref(),
+        &Date32Array::from(vec![Some(1), None, Some(-1)])
+    );
+    assert_eq!(
+        read("parquet", json!({"path": file})).unwrap().column(0),
+        &dates(-86_400_000)
+    );
     // Arrow's dates in milliseconds are whole days, too.
     let sink = forebay_run::ConnectorRegistry::sink(
         &forebay_connectors::BuiltInConnectors,
@@ -164,7 +248,11 @@ fn dates_are_written_as_dates() {
     )
     .unwrap();
     let fault = sink.encode(&batch(0).schema(), &[batch(5)]).err().unwrap();
-    assert_eq!((fault.code().name, fault.site().column.as_deref()), (codes::BAD_ROW.name, Some("day")), "{fault}");
+    assert_eq!(
+        (fault.code().name, fault.site().column.as_deref()),
+        (codes::BAD_ROW.name, Some("day")),
+        "{fault}"
+    );
 }
 
 #[test]
@@ -184,17 +272,31 @@ fn values_of_folders_stay_apart() {
 #[test]
 fn a_replaced_file_has_another_fingerprint_at_the_same_time() {
     let long_ago = SystemTime::now() - Duration::from_secs(3600);
-    for (format, before, after) in [("csv", "a\n1\n", "a\n2\n"), ("json", "{\"a\":1}\n", "{\"a\":2}\n")] {
+    for (format, before, after) in [
+        ("csv", "a\n1\n", "a\n2\n"),
+        ("json", "{\"a\":1}\n", "{\"a\":2}\n"),
+    ] {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(format!("a.{format}"));
         let put = |text: &str| {
             fs::write(&file, text).unwrap();
-            File::options().write(true).open(&file).unwrap().set_modified(long_ago).unwrap();
+            File::options()
+                .write(true)
+                .open(&file)
+                .unwrap()
+                .set_modified(long_ago)
+                .unwrap();
         };
-        let (io, source) = (StorageClient::new().unwrap(), source(format, json!({"path": file})));
+        let (io, source) = (
+            StorageClient::new().unwrap(),
+            source(format, json!({"path": file})),
+        );
         put(before);
         let first = source.discover(&io, &[]).unwrap();
-        assert_eq!(source.discover(&io, &[]).unwrap().fingerprint(), first.fingerprint());
+        assert_eq!(
+            source.discover(&io, &[]).unwrap().fingerprint(),
+            first.fingerprint()
+        );
         // Times of inodes go on in steps of some milliseconds.
         let changed = || std::os::unix::fs::MetadataExt::ctime_nsec(&fs::metadata(&file).unwrap());
         let before = changed();
@@ -205,19 +307,38 @@ fn a_replaced_file_has_another_fingerprint_at_the_same_time() {
         assert_ne!(second.fingerprint(), first.fingerprint(), "{format}");
         let fault = chunks(&io, source.as_ref(), &first, &request(&first)).unwrap_err();
         assert_eq!(fault.code().name, codes::CHANGED.name, "{fault}");
-        assert_eq!(whole(&chunks(&io, source.as_ref(), &second, &request(&second)).unwrap()).num_rows(), 1);
+        assert_eq!(
+            whole(&chunks(&io, source.as_ref(), &second, &request(&second)).unwrap()).num_rows(),
+            1
+        );
     }
 }
 
 #[test]
 fn names_with_wildcards_can_be_escaped() {
     let dir = tempfile::tempdir().unwrap();
-    for (name, rows) in [("what?", 1), ("whatx", 2), ("a*b", 4), ("ab", 8), ("[1]", 16)] {
+    for (name, rows) in [
+        ("what?", 1),
+        ("whatx", 2),
+        ("a*b", 4),
+        ("ab", 8),
+        ("[1]", 16),
+    ] {
         fs::create_dir(dir.path().join(name)).unwrap();
-        fs::write(dir.path().join(name).join("x*.csv"), "a\n".to_owned() + &"1\n".repeat(rows)).unwrap();
+        fs::write(
+            dir.path().join(name).join("x*.csv"),
+            "a\n".to_owned() + &"1\n".repeat(rows),
+        )
+        .unwrap();
     }
-    let count =
-        |path: &str| read("csv", json!({"path": format!("{}/{path}", dir.path().display())})).unwrap().num_rows();
+    let count = |path: &str| {
+        read(
+            "csv",
+            json!({"path": format!("{}/{path}", dir.path().display())}),
+        )
+        .unwrap()
+        .num_rows()
+    };
     assert_eq!(count("what?"), 3);
     assert_eq!(count("what[?]"), 1);
     assert_eq!(count("a[*]b/x[*].csv"), 4);
@@ -228,8 +349,13 @@ fn names_with_wildcards_can_be_escaped() {
 
 /// The values of a column, as text.
 fn texts(batch: &RecordBatch, column: &str) -> Vec<String> {
-    let texts = arrow::compute::cast(batch.column_by_name(column).unwrap(), &DataType::Utf8).unwrap();
-    texts.as_string::<i32>().iter().map(|text| text.unwrap_or("null").to_owned()).collect()
+    let texts =
+        arrow::compute::cast(batch.column_by_name(column).unwrap(), &DataType::Utf8).unwrap();
+    texts
+        .as_string::<i32>()
+        .iter()
+        .map(|text| text.unwrap_or("null").to_owned())
+        .collect()
 }
 
 #[test]
@@ -237,9 +363,15 @@ fn numbers_keep_their_digits() {
     let dir = tempfile::tempdir().unwrap();
     let cases: &[(&[&str], DataType)] = &[
         (&["1", "9223372036854775807", "-5"], DataType::Int64),
-        (&["18446744073709551615", "18446744073709551614", "7"], DataType::UInt64),
+        (
+            &["18446744073709551615", "18446744073709551614", "7"],
+            DataType::UInt64,
+        ),
         (&["18446744073709551615", "-1"], DataType::Utf8),
-        (&["123456789012345678901", "123456789012345678902", "1"], DataType::Utf8),
+        (
+            &["123456789012345678901", "123456789012345678902", "1"],
+            DataType::Utf8,
+        ),
         (&["9007199254740993", "1.5"], DataType::Utf8),
         (&["9007199254740993.5", "1.5"], DataType::Utf8),
         (&["9007199254740992", "1.5"], DataType::Float64),
@@ -249,22 +381,36 @@ fn numbers_keep_their_digits() {
         let csv = dir.path().join(format!("{i}.csv"));
         fs::write(&csv, format!("a\n{}\n", values.join("\n"))).unwrap();
         let json_file = dir.path().join(format!("{i}.jsonl"));
-        let lines: String =
-            values.iter().map(|value| format!("{{\"a\":{value},\"n\":{{\"l\":[{value}]}}}}\n")).collect();
+        let lines: String = values
+            .iter()
+            .map(|value| format!("{{\"a\":{value},\"n\":{{\"l\":[{value}]}}}}\n"))
+            .collect();
         fs::write(&json_file, lines).unwrap();
         for (format, file) in [("csv", &csv), ("json", &json_file)] {
             let all = read(format, json!({"path": file})).unwrap();
-            let of = all.schema().field_with_name("a").unwrap().data_type().clone();
+            let of = all
+                .schema()
+                .field_with_name("a")
+                .unwrap()
+                .data_type()
+                .clone();
             assert_eq!(&of, expected, "{format} {values:?}");
             if of.is_floating() {
                 let floats: Vec<f64> = values.iter().map(|value| value.parse().unwrap()).collect();
-                assert_eq!(all.column_by_name("a").unwrap().as_ref(), &Float64Array::from(floats));
+                assert_eq!(
+                    all.column_by_name("a").unwrap().as_ref(),
+                    &Float64Array::from(floats)
+                );
             } else {
                 assert_eq!(texts(&all, "a"), *values, "{format}");
             }
             if let Some(nested) = all.column_by_name("n") {
                 let list = nested.as_struct().column(0).as_list::<i32>();
-                assert_eq!(list.values().as_ref(), all.column_by_name("a").unwrap().as_ref(), "{values:?}");
+                assert_eq!(
+                    list.values().as_ref(),
+                    all.column_by_name("a").unwrap().as_ref(),
+                    "{values:?}"
+                );
             }
         }
     }
@@ -274,24 +420,64 @@ fn numbers_keep_their_digits() {
 fn digits_after_the_sample_are_kept_or_refused() {
     let dir = tempfile::tempdir().unwrap();
     let refused = [
-        ("csv", "a\n1.5\n9007199254740993\n", json!({"infer_rows": 1}), 1),
-        ("json", "{\"a\":1.5}\n{\"a\":9007199254740993}\n", json!({"infer_rows": 1}), 1),
-        ("json", "{\"a\":1}\n{\"a\":1.5}\n", json!({"infer_rows": 1}), 1),
-        ("json", "{\"a\":1}\n{\"a\":1}\n{\"a\":1e300}\n", json!({"columns": {"a": "int64"}}), 2),
-        ("json", "{\"a\":1}\n{\"a\":9007199254740993.0}\n", json!({"columns": {"a": "int64"}}), 1),
+        (
+            "csv",
+            "a\n1.5\n9007199254740993\n",
+            json!({"infer_rows": 1}),
+            1,
+        ),
+        (
+            "json",
+            "{\"a\":1.5}\n{\"a\":9007199254740993}\n",
+            json!({"infer_rows": 1}),
+            1,
+        ),
+        (
+            "json",
+            "{\"a\":1}\n{\"a\":1.5}\n",
+            json!({"infer_rows": 1}),
+            1,
+        ),
+        (
+            "json",
+            "{\"a\":1}\n{\"a\":1}\n{\"a\":1e300}\n",
+            json!({"columns": {"a": "int64"}}),
+            2,
+        ),
+        (
+            "json",
+            "{\"a\":1}\n{\"a\":9007199254740993.0}\n",
+            json!({"columns": {"a": "int64"}}),
+            1,
+        ),
     ];
     for (format, text, mut config, row) in refused {
         let file = dir.path().join(format!("a.{format}"));
         fs::write(&file, text).unwrap();
         config["path"] = json!(file);
         let fault = read(format, config).unwrap_err();
-        assert_eq!((fault.code().name, &fault.site().rows[..]), (codes::BAD_ROW.name, &[row][..]), "{text}: {fault}");
+        assert_eq!(
+            (fault.code().name, &fault.site().rows[..]),
+            (codes::BAD_ROW.name, &[row][..]),
+            "{text}: {fault}"
+        );
     }
     let file = dir.path().join("a.json");
-    fs::write(&file, "{\"a\":5.0,\"s\":18446744073709551616}\n{\"a\":7,\"s\":\"x\"}\n").unwrap();
-    let all = read("json", json!({"path": file, "columns": {"a": "int64", "s": "string"}})).unwrap();
+    fs::write(
+        &file,
+        "{\"a\":5.0,\"s\":18446744073709551616}\n{\"a\":7,\"s\":\"x\"}\n",
+    )
+    .unwrap();
+    let all = read(
+        "json",
+        json!({"path": file, "columns": {"a": "int64", "s": "string"}}),
+    )
+    .unwrap();
     assert_eq!(all.column(0).as_ref(), &Int64Array::from(vec![5, 7]));
-    assert_eq!(all.column(1).as_ref(), &StringArray::from(vec!["18446744073709551616", "x"]));
+    assert_eq!(
+        all.column(1).as_ref(),
+        &StringArray::from(vec!["18446744073709551616", "x"])
+    );
 }
 
 #[test]
@@ -308,15 +494,29 @@ fn records_that_never_end_are_named() {
     };
     let cases = [
         ("csv", "a.csv.gz", gzip(&csv), json!({})),
-        ("json", "a.jsonl.zst", zstd::encode_all(lines.as_bytes(), 1).unwrap(), json!({})),
-        ("json", "a.jsonl", lines.clone().into_bytes(), json!({"columns": declared})),
+        (
+            "json",
+            "a.jsonl.zst",
+            zstd::encode_all(lines.as_bytes(), 1).unwrap(),
+            json!({}),
+        ),
+        (
+            "json",
+            "a.jsonl",
+            lines.clone().into_bytes(),
+            json!({"columns": declared}),
+        ),
     ];
     for (format, name, bytes, mut config) in cases {
         let file = dir.path().join(name);
         fs::write(&file, bytes).unwrap();
         config["path"] = json!(file);
         let fault = read(format, config).unwrap_err();
-        assert_eq!((fault.code().name, &fault.site().rows[..]), (codes::BAD_ROW.name, &[1][..]), "{fault}");
+        assert_eq!(
+            (fault.code().name, &fault.site().rows[..]),
+            (codes::BAD_ROW.name, &[1][..]),
+            "{fault}"
+        );
         assert!(fault.message().contains("16777216 bytes"), "{fault}");
         assert_eq!(fault.site().file.as_deref(), file.to_str());
     }
@@ -327,7 +527,10 @@ struct DamageGenerator(u64);
 
 impl DamageGenerator {
     fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) % end as u64) as usize
     }
 
@@ -360,7 +563,11 @@ fn read_mutations(file: &Path, seed: u64, count: usize) -> (usize, Vec<String>) 
         fs::write(file, &damaged).unwrap();
         match read("parquet", json!({"path": file})) {
             Err(fault) => {
-                assert_ne!(fault.code().name, codes::INTERNAL.name, "mutation {mutation} at {place}: {fault:?}");
+                assert_ne!(
+                    fault.code().name,
+                    codes::INTERNAL.name,
+                    "mutation {mutation} at {place}: {fault:?}"
+                );
                 faults += 1;
             }
             Ok(rows) if rows == expected => {}
@@ -375,14 +582,24 @@ fn read_mutations(file: &Path, seed: u64, count: usize) -> (usize, Vec<String>) 
 /// `FOREBAY_MUTATIONS` says by hand, then also of files without checksums.
 #[test]
 fn checksums_detect_damage() {
-    let by_hand = std::env::var("FOREBAY_MUTATIONS").ok().and_then(|count| count.parse().ok());
+    let by_hand = std::env::var("FOREBAY_MUTATIONS")
+        .ok()
+        .and_then(|count| count.parse().ok());
     let count = by_hand.unwrap_or(60);
     let dir = tempfile::tempdir().unwrap();
     for (seed, compression) in [(1, "none"), (2, "snappy"), (3, "zstd")] {
         let file = dir.path().join("a.parquet");
-        write("parquet", json!({"path": "out", "compression": compression}), &file, &[rows(0, 2000), rows(2000, 500)]);
+        write(
+            "parquet",
+            json!({"path": "out", "compression": compression}),
+            &file,
+            &[rows(0, 2000), rows(2000, 500)],
+        );
         let (faults, wrong) = read_mutations(&file, seed, count);
-        println!("{compression}, with checksums: {count} mutations, {faults} faults, {} with other rows", wrong.len());
+        println!(
+            "{compression}, with checksums: {count} mutations, {faults} faults, {} with other rows",
+            wrong.len()
+        );
         assert!(wrong.is_empty(), "{compression}: {wrong:?}");
         assert!(faults * 2 > count, "{compression}: {faults} faults");
     }
@@ -391,9 +608,13 @@ fn checksums_detect_damage() {
     }
     for (seed, compression) in [(1, Compression::UNCOMPRESSED), (2, Compression::SNAPPY)] {
         let file = dir.path().join("b.parquet");
-        let properties = WriterProperties::builder().set_compression(compression).build();
+        let properties = WriterProperties::builder()
+            .set_compression(compression)
+            .build();
         let all = rows(0, 2500);
-        let mut writer = ArrowWriter::try_new(File::create(&file).unwrap(), all.schema(), Some(properties)).unwrap();
+        let mut writer =
+            ArrowWriter::try_new(File::create(&file).unwrap(), all.schema(), Some(properties))
+                .unwrap();
         writer.write(&all).unwrap();
         writer.close().unwrap();
         let (faults, wrong) = read_mutations(&file, seed, count);

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
+};
 use arrow::datatypes::{DataType, Int32Type};
 use datafusion::prelude::{Expr, col, lit};
 use forebay_model::{Dataset, Span, codes};
@@ -32,56 +34,125 @@ fn row_groups_that_cannot_matter_are_not_read() {
     let source = source("parquet", json!({"path": dir.path()}));
     let dataset = source.discover(&io, &[]).unwrap();
     let read = |pruning: Vec<Expr>| {
-        let request = ScanRequest { pruning, columns: vec!["word".into()], ..request(&dataset) };
+        let request = ScanRequest {
+            pruning,
+            columns: vec!["word".into()],
+            ..request(&dataset)
+        };
         let chunks = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
         // A chunk without rows tells how many were left out.
         let chunks = chunks.iter().filter(|chunk| chunk.batch.num_rows() > 0);
-        chunks.map(|chunk| (chunk.file.contains("k=1"), chunk.first_row / 1000)).collect::<Vec<_>>()
+        chunks
+            .map(|chunk| (chunk.file.contains("k=1"), chunk.first_row / 1000))
+            .collect::<Vec<_>>()
     };
     assert_eq!(read(vec![]).len(), 20);
-    assert_eq!(read(vec![col("id").lt(lit(1500_i64)), col("k").eq(lit(1_i64))]), [(true, 0), (true, 1)]);
+    assert_eq!(
+        read(vec![col("id").lt(lit(1500_i64)), col("k").eq(lit(1_i64))]),
+        [(true, 0), (true, 1)]
+    );
     // A literal of another type, a date as text, an IN list, and a condition on both.
-    assert_eq!(read(vec![col("id").gt_eq(lit(8999.5))]), [(true, 9), (false, 9)]);
+    assert_eq!(
+        read(vec![col("id").gt_eq(lit(8999.5))]),
+        [(true, 9), (false, 9)]
+    );
     assert_eq!(read(vec![col("day").lt(lit("1970-01-11"))]).len(), 2);
-    assert_eq!(read(vec![col("id").in_list(vec![lit(1_i64), lit(5001_i64)], false)]).len(), 4);
-    assert_eq!(read(vec![col("k").eq(lit(1_i64)).or(col("id").lt(lit(10_i64)))]).len(), 11);
+    assert_eq!(
+        read(vec![
+            col("id").in_list(vec![lit(1_i64), lit(5001_i64)], false)
+        ])
+        .len(),
+        4
+    );
+    assert_eq!(
+        read(vec![col("k").eq(lit(1_i64)).or(col("id").lt(lit(10_i64)))]).len(),
+        11
+    );
     assert_eq!(read(vec![col("k").gt(lit(7_i64))]).len(), 0);
     // NaN may hide behind the bounds of floats: nothing is left out by them.
     assert_eq!(read(vec![col("x").gt(lit(1e9))]).len(), 20);
     // A condition that statistics cannot answer, and one that makes no sense.
-    assert_eq!(read(vec![col("text").like(lit("%7%")), col("nowhere").eq(lit(1_i64))]).len(), 20);
+    assert_eq!(
+        read(vec![
+            col("text").like(lit("%7%")),
+            col("nowhere").eq(lit(1_i64))
+        ])
+        .len(),
+        20
+    );
 }
 
 #[test]
 fn parts_of_row_groups_hold_the_rows_of_the_row_groups() {
     let dir = tempfile::tempdir().unwrap();
     let limits = json!({"path": "out", "group_rows_max": 1000});
-    write("parquet", limits, &dir.path().join("a.parquet"), &[rows(0, 1000), rows(1000, 700), rows(1700, 90)]);
+    write(
+        "parquet",
+        limits,
+        &dir.path().join("a.parquet"),
+        &[rows(0, 1000), rows(1000, 700), rows(1700, 90)],
+    );
     let io = StorageClient::new().unwrap();
     let source = source("parquet", json!({"path": dir.path()}));
     let dataset = source.discover(&io, &[]).unwrap();
     let cut = |columns: &[&str]| -> Vec<Span> {
         let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
-        source.split_spans(&io, &dataset.spans, Some(RowRuns { rows_max: 300, columns: &columns })).unwrap()
+        source
+            .split_spans(
+                &io,
+                &dataset.spans,
+                Some(RowRuns {
+                    rows_max: 300,
+                    columns: &columns,
+                }),
+            )
+            .unwrap()
     };
     let spans = cut(&["id", "text"]);
     let counts: Vec<u64> = spans.iter().map(|span| span.rows().unwrap()).collect();
     assert_eq!(counts, [250, 250, 250, 250, 233, 233, 234, 90]);
-    assert_eq!(spans[1].label(), format!("{}/a.parquet row group 0, rows 250..500 of it", dir.path().display()));
-    assert!(spans.windows(2).all(|pair| pair[0].fingerprint() != pair[1].fingerprint()));
+    assert_eq!(
+        spans[1].label(),
+        format!(
+            "{}/a.parquet row group 0, rows 250..500 of it",
+            dir.path().display()
+        )
+    );
+    assert!(
+        spans
+            .windows(2)
+            .all(|pair| pair[0].fingerprint() != pair[1].fingerprint())
+    );
     for batch_rows in [7, 100, 8192] {
-        let request = ScanRequest { batch_rows, ..request(&dataset) };
+        let request = ScanRequest {
+            batch_rows,
+            ..request(&dataset)
+        };
         let all = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
-        let parts = Dataset { spans: spans.clone(), ..dataset.clone() };
+        let parts = Dataset {
+            spans: spans.clone(),
+            ..dataset.clone()
+        };
         let parts = chunks(&io, source.as_ref(), &parts, &request).unwrap();
         assert_rows(&whole(&parts), &whole(&all));
         assert_eq!(keys(&parts), keys(&all));
         let row = |chunk: &forebay_model::Chunk| chunk.first_row;
-        assert!(parts.windows(2).all(|pair| row(&pair[1]) == row(&pair[0]) + pair[0].batch.num_rows() as u64));
+        assert!(
+            parts
+                .windows(2)
+                .all(|pair| row(&pair[1]) == row(&pair[0]) + pair[0].batch.num_rows() as u64)
+        );
     }
     // Nothing but the number of rows.
-    let none = ScanRequest { columns: Vec::new(), row_keys: false, ..request(&dataset) };
-    let counted = source.open(&io, &spans[4], &none).unwrap().map(|chunk| chunk.unwrap().batch.num_rows());
+    let none = ScanRequest {
+        columns: Vec::new(),
+        row_keys: false,
+        ..request(&dataset)
+    };
+    let counted = source
+        .open(&io, &spans[4], &none)
+        .unwrap()
+        .map(|chunk| chunk.unwrap().batch.num_rows());
     assert_eq!(counted.sum::<usize>(), 233);
 }
 
@@ -89,17 +160,37 @@ fn parts_of_row_groups_hold_the_rows_of_the_row_groups() {
 #[test]
 fn parts_of_row_groups_hold_lists_by_the_index_of_pages() {
     let dir = tempfile::tempdir().unwrap();
-    let list = |i: i32| (i % 7 > 0).then(|| (0..i % 5).map(|x| (x != 2).then_some(i + x)).collect::<Vec<_>>());
+    let list = |i: i32| {
+        (i % 7 > 0).then(|| {
+            (0..i % 5)
+                .map(|x| (x != 2).then_some(i + x))
+                .collect::<Vec<_>>()
+        })
+    };
     let lists = ListArray::from_iter_primitive::<Int32Type, _, _>((0..3000).map(list));
-    let words = StringArray::from_iter((0..3000).map(|i| (i % 11 > 0).then(|| format!("word {}", i % 300))));
+    let words = StringArray::from_iter(
+        (0..3000).map(|i| (i % 11 > 0).then(|| format!("word {}", i % 300))),
+    );
     let ids = Int32Array::from_iter_values(0..3000);
-    let columns = [("id", Arc::new(ids) as ArrayRef), ("list", Arc::new(lists)), ("word", Arc::new(words))];
-    let batch = RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true))).unwrap();
+    let columns = [
+        ("id", Arc::new(ids) as ArrayRef),
+        ("list", Arc::new(lists)),
+        ("word", Arc::new(words)),
+    ];
+    let batch =
+        RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true)))
+            .unwrap();
     let write = |name: &str, is_indexed: bool| {
         let properties = WriterProperties::builder().set_max_row_group_row_count(Some(1700));
-        let properties = properties.set_data_page_row_count_limit(130).set_write_batch_size(10);
-        let properties = properties.set_dictionary_page_size_limit(600).set_offset_index_disabled(!is_indexed);
-        let properties = properties.set_statistics_enabled(EnabledStatistics::Chunk).build();
+        let properties = properties
+            .set_data_page_row_count_limit(130)
+            .set_write_batch_size(10);
+        let properties = properties
+            .set_dictionary_page_size_limit(600)
+            .set_offset_index_disabled(!is_indexed);
+        let properties = properties
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .build();
         let file = std::fs::File::create(dir.path().join(name)).unwrap();
         let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
         writer.write(&batch).unwrap();
@@ -109,21 +200,46 @@ fn parts_of_row_groups_hold_lists_by_the_index_of_pages() {
     write("plain.parquet", false);
     put(dir.path(), "ours.parquet", std::slice::from_ref(&batch));
     let io = StorageClient::new().unwrap();
-    for (name, parts_of_lists, parts_of_ids) in [("indexed", 30, 30), ("plain", 2, 30), ("ours", 30, 30)] {
-        let source = source("parquet", json!({"path": dir.path().join(format!("{name}.parquet"))}));
+    for (name, parts_of_lists, parts_of_ids) in
+        [("indexed", 30, 30), ("plain", 2, 30), ("ours", 30, 30)]
+    {
+        let source = source(
+            "parquet",
+            json!({"path": dir.path().join(format!("{name}.parquet"))}),
+        );
         let dataset = source.discover(&io, &[]).unwrap();
         let cut = |columns: &[&str]| -> Vec<Span> {
             let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
-            source.split_spans(&io, &dataset.spans, Some(RowRuns { rows_max: 100, columns: &columns })).unwrap()
+            source
+                .split_spans(
+                    &io,
+                    &dataset.spans,
+                    Some(RowRuns {
+                        rows_max: 100,
+                        columns: &columns,
+                    }),
+                )
+                .unwrap()
         };
         assert_eq!(cut(&["word", "id"]).len(), parts_of_ids, "{name}");
         let spans = cut(&["list", "id"]);
         assert_eq!(spans.len(), parts_of_lists, "{name}");
-        for columns in [vec!["id", "list", "word"], vec!["list"], vec!["word", "list"]] {
+        for columns in [
+            vec!["id", "list", "word"],
+            vec!["list"],
+            vec!["word", "list"],
+        ] {
             let columns = columns.into_iter().map(str::to_owned).collect();
-            let request = ScanRequest { columns, batch_rows: 64, ..request(&dataset) };
+            let request = ScanRequest {
+                columns,
+                batch_rows: 64,
+                ..request(&dataset)
+            };
             let all = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
-            let parts = Dataset { spans: spans.clone(), ..dataset.clone() };
+            let parts = Dataset {
+                spans: spans.clone(),
+                ..dataset.clone()
+            };
             let parts = chunks(&io, source.as_ref(), &parts, &request).unwrap();
             assert_rows(&whole(&parts), &whole(&all));
             assert_eq!(keys(&parts), keys(&all), "{name}");
@@ -147,14 +263,21 @@ fn keys_do_not_depend_on_row_groups_or_pruning() {
         let io = StorageClient::new().unwrap();
         let source = source("parquet", json!({"path": dir.path()}));
         let dataset = source.discover(&io, &[]).unwrap();
-        let request = ScanRequest { batch_rows: 700, pruning, ..request(&dataset) };
+        let request = ScanRequest {
+            batch_rows: 700,
+            pruning,
+            ..request(&dataset)
+        };
         let chunks = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
         (whole(&chunks), keys(&chunks))
     };
     let (rows, expected) = all(&[6000], vec![]);
     let (same, keys) = all(&[1, 999, 3000, 2000], vec![]);
     assert_eq!((&same, &keys), (&rows, &expected));
-    let (some, keys) = all(&[1000, 1000, 4000], vec![col("id").gt_eq(lit(1000_i64)), col("id").lt(lit(2000_i64))]);
+    let (some, keys) = all(
+        &[1000, 1000, 4000],
+        vec![col("id").gt_eq(lit(1000_i64)), col("id").lt(lit(2000_i64))],
+    );
     assert_eq!(keys, expected[1000..2000]);
     assert_eq!(some, rows.slice(1000, 1000));
 }
@@ -162,8 +285,16 @@ fn keys_do_not_depend_on_row_groups_or_pruning() {
 #[test]
 fn strings_come_as_dictionaries_where_all_pages_are() {
     let dir = tempfile::tempdir().unwrap();
-    let few = one("s", StringArray::from_iter((0..50_000).map(|i| (i % 5 > 0).then(|| format!("value {}", i % 5)))));
-    let many = one("s", StringArray::from_iter_values((0..200_000).map(|i| format!("a long and unique value {i}"))));
+    let few = one(
+        "s",
+        StringArray::from_iter(
+            (0..50_000).map(|i| (i % 5 > 0).then(|| format!("value {}", i % 5))),
+        ),
+    );
+    let many = one(
+        "s",
+        StringArray::from_iter_values((0..200_000).map(|i| format!("a long and unique value {i}"))),
+    );
     put(dir.path(), "a.parquet", &[few.clone(), many, few]);
     let io = StorageClient::new().unwrap();
     let source = source("parquet", json!({"path": dir.path()}));
@@ -186,7 +317,10 @@ fn strings_come_as_dictionaries_where_all_pages_are() {
     }
     assert_eq!(dictionaries.each_ref().map(Vec::len), [7, 0, 7]);
     for values in [&dictionaries[0], &dictionaries[2]] {
-        assert!(values.iter().all(|other| Arc::ptr_eq(other, &values[0])), "chunks of a row group share a dictionary");
+        assert!(
+            values.iter().all(|other| Arc::ptr_eq(other, &values[0])),
+            "chunks of a row group share a dictionary"
+        );
     }
 }
 
@@ -194,14 +328,29 @@ fn strings_come_as_dictionaries_where_all_pages_are() {
 fn rows_without_any_value_keep_the_dictionary() {
     let dir = tempfile::tempdir().unwrap();
     let values = (0..1000).map(|i| (!(100..300).contains(&i)).then_some("x"));
-    put(dir.path(), "a.parquet", &[one("s", StringArray::from_iter(values))]);
+    put(
+        dir.path(),
+        "a.parquet",
+        &[one("s", StringArray::from_iter(values))],
+    );
     let io = StorageClient::new().unwrap();
     let source = source("parquet", json!({"path": dir.path()}));
     let dataset = source.discover(&io, &[]).unwrap();
-    let request = ScanRequest { batch_rows: 100, ..request(&dataset) };
+    let request = ScanRequest {
+        batch_rows: 100,
+        ..request(&dataset)
+    };
     let chunks = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
-    let values: Vec<_> =
-        chunks.iter().map(|c| c.batch.column(0).as_dictionary::<Int32Type>().values().clone()).collect();
+    let values: Vec<_> = chunks
+        .iter()
+        .map(|c| {
+            c.batch
+                .column(0)
+                .as_dictionary::<Int32Type>()
+                .values()
+                .clone()
+        })
+        .collect();
     assert!(values.iter().all(|other| Arc::ptr_eq(other, &values[0])));
     assert_eq!(whole(&chunks).column(0).null_count(), 200);
 }
@@ -209,26 +358,77 @@ fn rows_without_any_value_keep_the_dictionary() {
 #[test]
 fn differing_files_are_listed_and_policies_accept_them() {
     let dir = tempfile::tempdir().unwrap();
-    let both =
-        |x: ArrayRef| RecordBatch::try_from_iter([("x", x), ("y", Arc::new(Int64Array::from(vec![7])) as _)]).unwrap();
-    put(dir.path(), "a.parquet", &[both(Arc::new(Int32Array::from(vec![1])))]);
-    put(dir.path(), "b.parquet", &[both(Arc::new(Int64Array::from(vec![2])))]);
-    put(dir.path(), "c.parquet", &[one("x", Int32Array::from(vec![3]))]);
+    let both = |x: ArrayRef| {
+        RecordBatch::try_from_iter([("x", x), ("y", Arc::new(Int64Array::from(vec![7])) as _)])
+            .unwrap()
+    };
+    put(
+        dir.path(),
+        "a.parquet",
+        &[both(Arc::new(Int32Array::from(vec![1])))],
+    );
+    put(
+        dir.path(),
+        "b.parquet",
+        &[both(Arc::new(Int64Array::from(vec![2])))],
+    );
+    put(
+        dir.path(),
+        "c.parquet",
+        &[one("x", Int32Array::from(vec![3]))],
+    );
     let config = |schema: Value| json!({"path": dir.path(), "schema": schema});
     let fault = read("parquet", config(json!({}))).unwrap_err();
     assert_eq!(fault.code().name, codes::SCHEMA_DRIFT.name);
-    let table: Vec<String> = fault.notes().iter().map(|note| note.rsplit('/').next().unwrap().to_owned()).collect();
-    assert_eq!(table, ["b.parquet: column `x` is Int64, expected Int32", "c.parquet: column `y` is missing"]);
-    let all = read("parquet", config(json!({"widening": true, "missing": "null"}))).unwrap();
-    assert_eq!(all.column(0).as_ref(), &Int64Array::from(vec![1, 2, 3]) as &dyn Array);
-    assert_eq!(all.column(1).as_ref(), &Int64Array::from(vec![Some(7), Some(7), None]) as &dyn Array);
-    put(dir.path(), "0.parquet", &[one("x", Int32Array::from(vec![0]))]);
+    let table: Vec<String> = fault
+        .notes()
+        .iter()
+        .map(|note| note.rsplit('/').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(
+        table,
+        [
+            "b.parquet: column `x` is Int64, expected Int32",
+            "c.parquet: column `y` is missing"
+        ]
+    );
+    let all = read(
+        "parquet",
+        config(json!({"widening": true, "missing": "null"})),
+    )
+    .unwrap();
+    assert_eq!(
+        all.column(0).as_ref(),
+        &Int64Array::from(vec![1, 2, 3]) as &dyn Array
+    );
+    assert_eq!(
+        all.column(1).as_ref(),
+        &Int64Array::from(vec![Some(7), Some(7), None]) as &dyn Array
+    );
+    put(
+        dir.path(),
+        "0.parquet",
+        &[one("x", Int32Array::from(vec![0]))],
+    );
     let fault = read("parquet", config(json!({"widening": true}))).unwrap_err();
-    assert!(fault.notes().iter().any(|note| note.contains("column `y`")), "{fault:?}");
-    let ignoring = read("parquet", config(json!({"widening": true, "added": "ignore"}))).unwrap();
+    assert!(
+        fault.notes().iter().any(|note| note.contains("column `y`")),
+        "{fault:?}"
+    );
+    let ignoring = read(
+        "parquet",
+        config(json!({"widening": true, "added": "ignore"})),
+    )
+    .unwrap();
     assert_eq!((ignoring.num_columns(), ignoring.num_rows()), (1, 4));
     let including = json!({"widening": true, "missing": "null", "added": "include"});
-    assert_eq!(read("parquet", config(including)).unwrap().column(1).null_count(), 2);
+    assert_eq!(
+        read("parquet", config(including))
+            .unwrap()
+            .column(1)
+            .null_count(),
+        2
+    );
 }
 
 #[test]
@@ -237,7 +437,10 @@ fn files_without_rows_are_fine() {
     put(dir.path(), "a.parquet", &[rows(0, 0)]);
     put(dir.path(), "b.parquet", &[rows(0, 5)]);
     put(dir.path(), "c.parquet", &[rows(0, 0)]);
-    assert_rows(&read("parquet", json!({"path": dir.path()})).unwrap(), &rows(0, 5));
+    assert_rows(
+        &read("parquet", json!({"path": dir.path()})).unwrap(),
+        &rows(0, 5),
+    );
 }
 
 #[test]
@@ -245,32 +448,55 @@ fn columns_can_be_chosen_and_their_bytes_are_known() {
     let dir = tempfile::tempdir().unwrap();
     put(dir.path(), "k=a/a.parquet", &[rows(0, 5000)]);
     let io = StorageClient::new().unwrap();
-    let discover =
-        |columns: Value| source("parquet", json!({"path": dir.path(), "columns": columns})).discover(&io, &[]);
+    let discover = |columns: Value| {
+        source("parquet", json!({"path": dir.path(), "columns": columns})).discover(&io, &[])
+    };
     let dataset = discover(json!(["k", "text", "flag"])).unwrap();
     let bytes = dataset.column_bytes.unwrap();
     assert_eq!(bytes.len(), 3);
-    assert!(bytes[0] == 0 && bytes[1] > bytes[2] && bytes[2] > 0, "{bytes:?}");
+    assert!(
+        bytes[0] == 0 && bytes[1] > bytes[2] && bytes[2] > 0,
+        "{bytes:?}"
+    );
     let fault = discover(json!(["txet"])).unwrap_err();
-    assert_eq!((fault.code().name, fault.hint_text()), (codes::UNKNOWN_COLUMN.name, Some("did you mean `text`?")));
+    assert_eq!(
+        (fault.code().name, fault.hint_text()),
+        (codes::UNKNOWN_COLUMN.name, Some("did you mean `text`?"))
+    );
 }
 
 #[test]
 fn odd_names_are_read() {
     let dir = tempfile::tempdir().unwrap();
-    for (i, name) in ["a b.parquet", "50%25.parquet", "ü+ä.parquet", "t=10%3A30/x#y.parquet"].iter().enumerate() {
+    for (i, name) in [
+        "a b.parquet",
+        "50%25.parquet",
+        "ü+ä.parquet",
+        "t=10%3A30/x#y.parquet",
+    ]
+    .iter()
+    .enumerate()
+    {
         let dir = dir.path().join(i.to_string());
         put(&dir, name, &[rows(0, 10)]);
-        assert_eq!(read("parquet", json!({"path": dir})).unwrap().num_rows(), 10, "{name}");
+        assert_eq!(
+            read("parquet", json!({"path": dir})).unwrap().num_rows(),
+            10,
+            "{name}"
+        );
     }
 }
 
 #[test]
 fn strings_of_any_layout_are_written_alike() {
-    let words = StringArray::from_iter((0..3000).map(|i| (i % 7 > 0).then(|| format!("word {}", i % 5))));
+    let words =
+        StringArray::from_iter((0..3000).map(|i| (i % 7 > 0).then(|| format!("word {}", i % 5))));
     let plain = one("s", words);
     let cast = |to: DataType| one("s", arrow::compute::cast(plain.column(0), &to).unwrap());
-    let keyed = cast(DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)));
+    let keyed = cast(DataType::Dictionary(
+        Box::new(DataType::Int32),
+        Box::new(DataType::Utf8),
+    ));
     let views = cast(DataType::Utf8View);
     let sink = forebay_run::ConnectorRegistry::sink(
         &forebay_connectors::BuiltInConnectors,
@@ -282,7 +508,13 @@ fn strings_of_any_layout_are_written_alike() {
     let encode = |batches: &[RecordBatch]| {
         let file = dir.path().join("a.parquet");
         let schema = plain.schema();
-        let mut out = sink.open_writer(&schema, &[], Box::new(std::fs::File::create(&file).unwrap())).unwrap();
+        let mut out = sink
+            .open_writer(
+                &schema,
+                &[],
+                Box::new(std::fs::File::create(&file).unwrap()),
+            )
+            .unwrap();
         out.append(sink.encode(&schema, batches).unwrap()).unwrap();
         out.finish().unwrap();
         let back = read("parquet", json!({"path": file})).unwrap();
@@ -292,5 +524,11 @@ fn strings_of_any_layout_are_written_alike() {
     let expected = encode(std::slice::from_ref(&plain));
     assert!(encode(std::slice::from_ref(&keyed)) == expected);
     assert!(encode(std::slice::from_ref(&views)) == expected);
-    assert!(encode(&[keyed.slice(0, 1000), views.slice(1000, 1000), plain.slice(2000, 1000)]) == expected);
+    assert!(
+        encode(&[
+            keyed.slice(0, 1000),
+            views.slice(1000, 1000),
+            plain.slice(2000, 1000)
+        ]) == expected
+    );
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, Float32Array, RecordBatch};
 use forebay_connectors::{ComputeDevice, DeliveredBatch, DeviceStage, HostDevice, run_stage};
 use forebay_feed::{
-    BatchFeatures, BlockDataset, BlockSource, DatasetBlock, FeatureField, Feed, FeedOptions, SampleOrder,
-    SlotAllocator, SlotMemory,
+    BatchFeatures, BlockDataset, BlockSource, DatasetBlock, FeatureField, Feed, FeedOptions,
+    SampleOrder, SlotAllocator, SlotMemory,
 };
 use forebay_model::{ContentId, Fault, Result};
 
@@ -65,17 +65,32 @@ struct DeferredQueues {
 
 impl DeferredQueues {
     fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         self.random >> 33
     }
 
     /// Does the first work of a queue, if it can be done.
     fn advance(&mut self, of_copies: bool) -> bool {
-        let queue = if of_copies { &mut self.copies } else { &mut self.compute };
-        let Some(work) = queue.pop_front() else { return false };
+        let queue = if of_copies {
+            &mut self.copies
+        } else {
+            &mut self.compute
+        };
+        let Some(work) = queue.pop_front() else {
+            return false;
+        };
         match work {
-            QueuedWork::Wait { event, nth } if self.come.get(&event).copied().unwrap_or(0) < nth => {
-                let queue = if of_copies { &mut self.copies } else { &mut self.compute };
+            QueuedWork::Wait { event, nth }
+                if self.come.get(&event).copied().unwrap_or(0) < nth =>
+            {
+                let queue = if of_copies {
+                    &mut self.copies
+                } else {
+                    &mut self.compute
+                };
                 queue.push_front(QueuedWork::Wait { event, nth });
                 return false;
             }
@@ -83,7 +98,13 @@ impl DeferredQueues {
             QueuedWork::Record { event, nth } => {
                 self.come.insert(event, nth);
             }
-            QueuedWork::Copy { bytes, writes, seen, left, to } => {
+            QueuedWork::Copy {
+                bytes,
+                writes,
+                seen,
+                left,
+                to,
+            } => {
                 if writes.load(Ordering::SeqCst) != seen {
                     self.wrong.push("a slot was written before it was copied");
                 }
@@ -93,7 +114,8 @@ impl DeferredQueues {
             QueuedWork::Look { memory, wanted } => {
                 self.looked += 1;
                 if self.memory[memory] != wanted {
-                    self.wrong.push("a batch was computed with that is not there");
+                    self.wrong
+                        .push("a batch was computed with that is not there");
                 }
             }
         }
@@ -110,7 +132,10 @@ impl DeferredQueues {
 
     fn finish(&mut self) {
         while self.advance(true) || self.advance(false) {}
-        assert!(self.copies.is_empty() && self.compute.is_empty(), "the queues wait for each other");
+        assert!(
+            self.copies.is_empty() && self.compute.is_empty(),
+            "the queues wait for each other"
+        );
     }
 }
 
@@ -171,10 +196,21 @@ impl ComputeDevice for DeferredDevice {
 
     fn copy(&self, from: &dyn SlotMemory, to: &mut usize) -> Result<()> {
         let any: &dyn std::any::Any = from;
-        let slot = any.downcast_ref::<DeferredSlot>().ok_or_else(|| Fault::internal("another slot"))?;
+        let slot = any
+            .downcast_ref::<DeferredSlot>()
+            .ok_or_else(|| Fault::internal("another slot"))?;
         slot.left.fetch_add(1, Ordering::SeqCst);
         let (bytes, seen) = (slot.bytes.clone(), slot.writes.load(Ordering::SeqCst));
-        self.put(true, QueuedWork::Copy { bytes, writes: slot.writes.clone(), seen, left: slot.left.clone(), to: *to });
+        self.put(
+            true,
+            QueuedWork::Copy {
+                bytes,
+                writes: slot.writes.clone(),
+                seen,
+                left: slot.left.clone(),
+                to: *to,
+            },
+        );
         Ok(())
     }
 
@@ -230,7 +266,12 @@ impl SlotMemory for DeferredSlot {
 impl SlotAllocator for DeferredDevice {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
         let (writes, left) = Default::default();
-        Ok(Box::new(DeferredSlot { bytes: vec![0; bytes], writes, left, device: self.clone() }))
+        Ok(Box::new(DeferredSlot {
+            bytes: vec![0; bytes],
+            writes,
+            left,
+            device: self.clone(),
+        }))
     }
 }
 
@@ -248,7 +289,13 @@ impl DeviceStage<DeferredDevice> for BatchCheckStage {
         let wanted = sent.unwrap_or_else(|| queues.memory[*batch.memory].clone());
         drop(queues);
         self.0.extend(values(&wanted, &batch));
-        batch.device.put(false, QueuedWork::Look { memory: *batch.memory, wanted });
+        batch.device.put(
+            false,
+            QueuedWork::Look {
+                memory: *batch.memory,
+                wanted,
+            },
+        );
         Ok(())
     }
 }
@@ -263,7 +310,9 @@ impl DeviceStage<HostDevice> for BatchCheckStage {
 
 fn values<D: ComputeDevice>(bytes: &[u8], batch: &DeliveredBatch<'_, D>) -> Vec<f32> {
     let words = bytes.chunks_exact(4).take(batch.rows);
-    words.map(|word| f32::from_le_bytes(word.try_into().unwrap())).collect()
+    words
+        .map(|word| f32::from_le_bytes(word.try_into().unwrap()))
+        .collect()
 }
 
 /// Blocks of consecutive numbers.
@@ -274,7 +323,10 @@ const BLOCK_ROWS: u32 = 64;
 
 impl BlockSource for ConsecutiveBlocks {
     fn dataset(&self) -> BlockDataset {
-        let block = DatasetBlock { rows: u64::from(BLOCK_ROWS), ..DatasetBlock::default() };
+        let block = DatasetBlock {
+            rows: u64::from(BLOCK_ROWS),
+            ..DatasetBlock::default()
+        };
         BlockDataset::new(ContentId::of(b"numbers"), vec![block; BLOCKS as usize])
     }
 
@@ -292,8 +344,15 @@ impl BlockSource for ConsecutiveBlocks {
 }
 
 fn feed(allocator: Option<Arc<dyn SlotAllocator>>) -> Feed {
-    let features = BatchFeatures { dense: vec![FeatureField::new("x")], ..BatchFeatures::default() };
-    let mut config = FeedOptions::new(vec![Arc::new(ConsecutiveBlocks)], features, SampleOrder::shuffled(3, 500));
+    let features = BatchFeatures {
+        dense: vec![FeatureField::new("x")],
+        ..BatchFeatures::default()
+    };
+    let mut config = FeedOptions::new(
+        vec![Arc::new(ConsecutiveBlocks)],
+        features,
+        SampleOrder::shuffled(3, 500),
+    );
     (config.batch_rows, config.threads, config.slots) = (32, 2, 4);
     config.allocator = allocator.unwrap_or(config.allocator);
     Feed::start(config).unwrap()
@@ -303,17 +362,31 @@ fn feed(allocator: Option<Arc<dyn SlotAllocator>>) -> Feed {
 fn device_errors(broken: BrokenPromise) -> Vec<&'static str> {
     let mut wrong = Vec::new();
     for random in 0..12 {
-        let queues = Arc::new(Mutex::new(DeferredQueues { random, ..DeferredQueues::default() }));
-        let device = DeferredDevice { queues: queues.clone(), broken };
+        let queues = Arc::new(Mutex::new(DeferredQueues {
+            random,
+            ..DeferredQueues::default()
+        }));
+        let device = DeferredDevice {
+            queues: queues.clone(),
+            broken,
+        };
         let mut stage = BatchCheckStage(Vec::new());
-        run_stage(&mut feed(Some(Arc::new(device.clone()))), &device, &mut stage).unwrap();
+        run_stage(
+            &mut feed(Some(Arc::new(device.clone()))),
+            &device,
+            &mut stage,
+        )
+        .unwrap();
         let queues = queues.lock().unwrap();
         assert_eq!(queues.looked, u64::from(BLOCKS * BLOCK_ROWS / 32));
         wrong.extend(&queues.wrong);
         if broken == BrokenPromise::Nothing {
             let mut host = BatchCheckStage(Vec::new());
             run_stage(&mut feed(None), &HostDevice, &mut host).unwrap();
-            assert_eq!(stage.0, host.0, "the device gets other batches than the host");
+            assert_eq!(
+                stage.0, host.0,
+                "the device gets other batches than the host"
+            );
         }
     }
     wrong
@@ -325,12 +398,26 @@ fn batches_are_whole_when_they_are_computed_with() {
     let mut all = BatchCheckStage(Vec::new());
     run_stage(&mut feed(None), &HostDevice, &mut all).unwrap();
     all.0.sort_by(f32::total_cmp);
-    assert_eq!(all.0, (0..BLOCKS * BLOCK_ROWS).map(|value| value as f32).collect::<Vec<_>>());
+    assert_eq!(
+        all.0,
+        (0..BLOCKS * BLOCK_ROWS)
+            .map(|value| value as f32)
+            .collect::<Vec<_>>()
+    );
 }
 
 #[test]
 fn a_missing_wait_is_detected() {
-    assert!(device_errors(BrokenPromise::CopiesDoNotWait).contains(&"a batch was computed with that is not there"));
-    assert!(device_errors(BrokenPromise::ComputeDoesNotWait).contains(&"a batch was computed with that is not there"));
-    assert!(device_errors(BrokenPromise::WritersDoNotWait).contains(&"a slot was written before it was copied"));
+    assert!(
+        device_errors(BrokenPromise::CopiesDoNotWait)
+            .contains(&"a batch was computed with that is not there")
+    );
+    assert!(
+        device_errors(BrokenPromise::ComputeDoesNotWait)
+            .contains(&"a batch was computed with that is not there")
+    );
+    assert!(
+        device_errors(BrokenPromise::WritersDoNotWait)
+            .contains(&"a slot was written before it was copied")
+    );
 }

@@ -3,7 +3,9 @@
 
 /// Bit length: position of the highest set bit, plus one.
 pub(crate) fn bit_length(n: &[u64]) -> usize {
-    n.iter().rposition(|&limb| limb != 0).map_or(0, |top| 64 * (top + 1) - n[top].leading_zeros() as usize)
+    n.iter()
+        .rposition(|&limb| limb != 0)
+        .map_or(0, |top| 64 * (top + 1) - n[top].leading_zeros() as usize)
 }
 
 /// `n` multiplied by `2^(64 * limbs)`.
@@ -43,7 +45,9 @@ pub(crate) fn add(a: &mut Vec<u64>, b: &[u64]) {
 /// Whether `a < b`.
 pub(crate) fn is_less(a: &[u64], b: &[u64]) -> bool {
     let limb = |n: &[u64], i: usize| n.get(i).copied().unwrap_or(0);
-    let highest = (0..a.len().max(b.len())).rev().find(|&i| limb(a, i) != limb(b, i));
+    let highest = (0..a.len().max(b.len()))
+        .rev()
+        .find(|&i| limb(a, i) != limb(b, i));
     highest.is_some_and(|i| limb(a, i) < limb(b, i))
 }
 
@@ -106,16 +110,28 @@ pub(crate) fn round_to_f64(n: &[u64], exponent: i64, inexact: bool) -> f64 {
     }
     // The value is 1.xxx * 2^high; subnormal numbers keep fewer than 53 bits.
     let high = length as i64 - 1 + exponent;
-    let keep = if high >= -1022 { 53 } else { 53 - (-1022 - high) };
+    let keep = if high >= -1022 {
+        53
+    } else {
+        53 - (-1022 - high)
+    };
     if keep < 0 {
         return 0.0;
     }
-    let (kept, rest) = if keep == 0 { (0, top) } else { (top >> (64 - keep), top << keep) };
+    let (kept, rest) = if keep == 0 {
+        (0, top)
+    } else {
+        (top >> (64 - keep), top << keep)
+    };
     let half = 1 << 63;
     let up = rest > half || (rest == half && (below || inexact || kept & 1 == 1));
     let mantissa = kept + u64::from(up);
     // A mantissa that rounds up to 2^53 carries into the exponent field.
-    let field = if high >= -1022 { (high + 1022).max(0) as u64 } else { 0 };
+    let field = if high >= -1022 {
+        (high + 1022).max(0) as u64
+    } else {
+        0
+    };
     if field >= 2046 {
         return f64::INFINITY;
     }
@@ -128,7 +144,16 @@ mod tests {
 
     #[test]
     fn rounds_as_the_hardware_does() {
-        for n in [1u64, 3, (1 << 53) - 1, (1 << 53) + 1, (1 << 53) + 3, (1 << 54) + 2, (1 << 54) + 6, u64::MAX] {
+        for n in [
+            1u64,
+            3,
+            (1 << 53) - 1,
+            (1 << 53) + 1,
+            (1 << 53) + 3,
+            (1 << 54) + 2,
+            (1 << 54) + 6,
+            u64::MAX,
+        ] {
             assert_eq!(round_to_f64(&[n], 0, false), n as f64);
             assert_eq!(round_to_f64(&[0, n], -64, false), n as f64);
         }
@@ -149,7 +174,14 @@ mod tests {
         assert_eq!(product[..3], a);
         let by = [3, 1 << 63];
         let (quotient, rest) = divide_long(&multiply(&a, &by), &by);
-        assert_eq!((&quotient[..3], bit_length(&quotient[3..]), bit_length(&rest)), (&a[..], 0, 0));
+        assert_eq!(
+            (
+                &quotient[..3],
+                bit_length(&quotient[3..]),
+                bit_length(&rest)
+            ),
+            (&a[..], 0, 0)
+        );
         let mut zero = a.to_vec();
         subtract(&mut zero, &a);
         assert_eq!(bit_length(&zero), 0);

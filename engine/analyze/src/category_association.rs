@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, UInt64Array};
 use arrow::datatypes::DataType;
-use forebay_model::{Analyzer, AnalyzerInput, Finding, MemoryRequest, Result, ScratchSpace, logical_type};
+use forebay_model::{
+    Analyzer, AnalyzerInput, Finding, MemoryRequest, Result, ScratchSpace, logical_type,
+};
 use hashbrown::HashMap;
 use serde_json::{Value, json};
 
@@ -53,7 +55,10 @@ pub struct CategoryAssociationState {
 
 impl CategoryAssociationState {
     fn new(settled: SpillMap<u64>) -> CategoryAssociationState {
-        CategoryAssociationState { open: PairCounts::default(), settled }
+        CategoryAssociationState {
+            open: PairCounts::default(),
+            settled,
+        }
     }
 
     /// Counts the pairs of a batch in a table, and adds each cell once.
@@ -61,12 +66,28 @@ impl CategoryAssociationState {
         let [first, second] = batch;
         let width = second.values + 1;
         let mut cells = vec![0u64; (first.values + 1) * width];
-        first.rows.iter().zip(&second.rows).for_each(|(a, b)| cells[*a as usize * width + *b as usize] += 1);
+        first
+            .rows
+            .iter()
+            .zip(&second.rows)
+            .for_each(|(a, b)| cells[*a as usize * width + *b as usize] += 1);
         // The last line and the last cell of each line are of rows without a value.
-        for (line, first_row) in cells.chunks_exact(width).zip(&first.row_of).take(first.values) {
-            let filled = line.iter().zip(&second.row_of).take(second.values).filter(|(count, _)| **count > 0);
+        for (line, first_row) in cells
+            .chunks_exact(width)
+            .zip(&first.row_of)
+            .take(first.values)
+        {
+            let filled = line
+                .iter()
+                .zip(&second.row_of)
+                .take(second.values)
+                .filter(|(count, _)| **count > 0);
             for (count, second_row) in filled {
-                self.open.add(codes[0][*first_row as usize], codes[1][*second_row as usize], *count)?;
+                self.open.add(
+                    codes[0][*first_row as usize],
+                    codes[1][*second_row as usize],
+                    *count,
+                )?;
             }
             self.settle_if_large()?;
         }
@@ -75,8 +96,15 @@ impl CategoryAssociationState {
 
     /// Counts the pairs of a batch row by row.
     fn add_rows(&mut self, codes: &[Vec<u32>; 2]) -> Result<()> {
-        for (first, second) in codes[0].chunks(ROWS_BETWEEN_LOOKS).zip(codes[1].chunks(ROWS_BETWEEN_LOOKS)) {
-            for (first, second) in first.iter().zip(second).filter(|(a, b)| **a != NO_VALUE && **b != NO_VALUE) {
+        for (first, second) in codes[0]
+            .chunks(ROWS_BETWEEN_LOOKS)
+            .zip(codes[1].chunks(ROWS_BETWEEN_LOOKS))
+        {
+            for (first, second) in first
+                .iter()
+                .zip(second)
+                .filter(|(a, b)| **a != NO_VALUE && **b != NO_VALUE)
+            {
                 self.open.add(*first, *second, 1)?;
             }
             self.settle_if_large()?;
@@ -122,10 +150,17 @@ impl Analyzer for CategoryAssociation {
     }
 
     fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<CategoryAssociationState> {
-        Ok(CategoryAssociationState::new(SpillMap::new(scratch, KeyOrder::Bytes)))
+        Ok(CategoryAssociationState::new(SpillMap::new(
+            scratch,
+            KeyOrder::Bytes,
+        )))
     }
 
-    fn update(&self, state: &mut CategoryAssociationState, input: &AnalyzerInput<'_>) -> Result<()> {
+    fn update(
+        &self,
+        state: &mut CategoryAssociationState,
+        input: &AnalyzerInput<'_>,
+    ) -> Result<()> {
         let columns = two_columns(input)?;
         let keys = [
             KeyColumn::of(columns[0], &logical_type(&self.types[0]))?,
@@ -135,11 +170,15 @@ impl Analyzer for CategoryAssociation {
         let local = [0, 1].map(|at| BatchCodes::of(&keys[at], is_null[at].as_ref()));
         let mut codes = |at: usize| {
             let (column, nulls) = (&keys[at], is_null[at].as_ref());
-            state.open.codes(at, column, local[at].as_ref(), nulls, input.rows)
+            state
+                .open
+                .codes(at, column, local[at].as_ref(), nulls, input.rows)
         };
         let codes = [codes(0)?, codes(1)?];
         match &local {
-            [Some(first), Some(second)] if (first.values + 1) * (second.values + 1) <= CELLS_PER_ROW * input.rows => {
+            [Some(first), Some(second)]
+                if (first.values + 1) * (second.values + 1) <= CELLS_PER_ROW * input.rows =>
+            {
                 state.add_cells([first, second], &codes)?;
             }
             _ => state.add_rows(&codes)?,
@@ -152,7 +191,11 @@ impl Analyzer for CategoryAssociation {
         Ok(())
     }
 
-    fn merge(&self, state: &mut CategoryAssociationState, later: CategoryAssociationState) -> Result<()> {
+    fn merge(
+        &self,
+        state: &mut CategoryAssociationState,
+        later: CategoryAssociationState,
+    ) -> Result<()> {
         state.settle()?;
         state.open = PairCounts::default();
         state.settled.merge(later.into_settled()?)
@@ -163,8 +206,16 @@ impl Analyzer for CategoryAssociation {
         state.settled.encode(out)
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<CategoryAssociationState> {
-        Ok(CategoryAssociationState::new(SpillMap::decode(input, scratch, KeyOrder::Bytes)?))
+    fn decode(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<CategoryAssociationState> {
+        Ok(CategoryAssociationState::new(SpillMap::decode(
+            input,
+            scratch,
+            KeyOrder::Bytes,
+        )?))
     }
 
     fn finish(&self, state: CategoryAssociationState) -> Result<Finding> {
@@ -178,7 +229,10 @@ impl Analyzer for CategoryAssociation {
             let (first, second) = split_key(key, &self.types[0])?;
             if last.as_deref() != Some(first) {
                 if firsts.len().is_multiple_of(VALUES_ADMITTED) {
-                    scratch.admit(MemoryRequest { now: VALUES_ADMITTED * size_of::<u64>(), later: 0 })?;
+                    scratch.admit(MemoryRequest {
+                        now: VALUES_ADMITTED * size_of::<u64>(),
+                        later: 0,
+                    })?;
                 }
                 last = Some(first.to_vec());
                 firsts.push(0u64);
@@ -192,7 +246,10 @@ impl Analyzer for CategoryAssociation {
                     key_bytes += second.len();
                     if seconds.len().is_multiple_of(VALUES_ADMITTED) {
                         let each = VALUE_BYTES + key_bytes / (seconds.len() + 1);
-                        scratch.admit(MemoryRequest { now: VALUES_ADMITTED * each, later: 0 })?;
+                        scratch.admit(MemoryRequest {
+                            now: VALUES_ADMITTED * each,
+                            later: 0,
+                        })?;
                     }
                     seconds.insert(second.to_vec(), *count);
                 }
@@ -214,7 +271,11 @@ impl Analyzer for CategoryAssociation {
             Ok(())
         })?;
         let smaller = firsts.len().min(seconds.len());
-        let association = (smaller > 1).then(|| ((sum - 1.0).max(0.0) / (smaller - 1) as f64).sqrt().min(1.0));
+        let association = (smaller > 1).then(|| {
+            ((sum - 1.0).max(0.0) / (smaller - 1) as f64)
+                .sqrt()
+                .min(1.0)
+        });
         let count = |value: u64| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
         Finding::of([
             ("count", count(rows)),

@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, UInt64Array};
-use forebay_model::{Analyzer, AnalyzerInput, Finding, Result, ScratchSpace, StateDecoder, StateEncoder};
+use forebay_model::{
+    Analyzer, AnalyzerInput, Finding, Result, ScratchSpace, StateDecoder, StateEncoder,
+};
 use serde_json::{Value, json};
 
 use crate::exact_sum::{ExactSum, covariance};
@@ -45,54 +47,99 @@ impl Analyzer for ColumnCorrelation {
         let [x, y] = two_columns(input)?;
         let (x, y) = (NumericColumn::doubles(x)?, NumericColumn::doubles(y)?);
         for (a, b) in x.iter().zip(&y) {
-            let (Some(a), Some(b)) = (a.filter(|a| !a.is_nan()), b.filter(|b| !b.is_nan())) else { continue };
+            let (Some(a), Some(b)) = (a.filter(|a| !a.is_nan()), b.filter(|b| !b.is_nan())) else {
+                continue;
+            };
             state.moments[0].push(a);
             state.moments[1].push(b);
             if a.is_finite() && b.is_finite() {
                 let ((a, a_bit), (b, b_bit)) = (decompose(a), decompose(b));
-                state.products.add_signed(a_bit + b_bit, i128::from(a) * i128::from(b));
+                state
+                    .products
+                    .add_signed(a_bit + b_bit, i128::from(a) * i128::from(b));
             }
         }
         Ok(())
     }
 
-    fn merge(&self, state: &mut ColumnCorrelationState, later: ColumnCorrelationState) -> Result<()> {
-        state.moments.iter_mut().zip(&later.moments).for_each(|(moment, later)| moment.merge(later));
+    fn merge(
+        &self,
+        state: &mut ColumnCorrelationState,
+        later: ColumnCorrelationState,
+    ) -> Result<()> {
+        state
+            .moments
+            .iter_mut()
+            .zip(&later.moments)
+            .for_each(|(moment, later)| moment.merge(later));
         state.products.merge(&later.products);
         Ok(())
     }
 
     fn encode(&self, state: &mut ColumnCorrelationState, out: &mut dyn Write) -> Result<()> {
         let mut out = StateEncoder(out);
-        state.moments.iter().try_for_each(|moment| moment.encode(&mut out))?;
+        state
+            .moments
+            .iter()
+            .try_for_each(|moment| moment.encode(&mut out))?;
         state.products.encode(&mut out)
     }
 
-    fn decode(&self, input: &mut dyn Read, _: &Arc<dyn ScratchSpace>) -> Result<ColumnCorrelationState> {
+    fn decode(
+        &self,
+        input: &mut dyn Read,
+        _: &Arc<dyn ScratchSpace>,
+    ) -> Result<ColumnCorrelationState> {
         let mut input = StateDecoder(input);
-        let moments = [MomentAccumulator::decode(&mut input)?, MomentAccumulator::decode(&mut input)?];
-        Ok(ColumnCorrelationState { moments, products: ExactSum::decode(&mut input)? })
+        let moments = [
+            MomentAccumulator::decode(&mut input)?,
+            MomentAccumulator::decode(&mut input)?,
+        ];
+        Ok(ColumnCorrelationState {
+            moments,
+            products: ExactSum::decode(&mut input)?,
+        })
     }
 
     fn finish(&self, mut state: ColumnCorrelationState) -> Result<Finding> {
         let count = state.moments[0].count();
         let [x, y] = &mut state.moments;
         let is_finite = x.infinities() + y.infinities() == 0;
-        let variances = [x, y].map(|moment| moment.variance(0).filter(|variance| *variance > 0.0 && is_finite));
+        let variances = [x, y].map(|moment| {
+            moment
+                .variance(0)
+                .filter(|variance| *variance > 0.0 && is_finite)
+        });
         let correlation = match variances {
             [Some(x_variance), Some(y_variance)] if count > 1 => {
-                let covariance = covariance(count, [state.moments[0].sum(), state.moments[1].sum()], &state.products);
+                let covariance = covariance(
+                    count,
+                    [state.moments[0].sum(), state.moments[1].sum()],
+                    &state.products,
+                );
                 // One root each: the product of two variances may leave the doubles.
                 Some((covariance / x_variance.sqrt() / y_variance.sqrt()).clamp(-1.0, 1.0))
             }
             _ => None,
         };
-        let correlation: ArrayRef = Arc::new(Float64Array::from(vec![correlation.filter(|value| value.is_finite())]));
-        Finding::of([("count", Arc::new(UInt64Array::from(vec![count])) as ArrayRef), ("correlation", correlation)])
+        let correlation: ArrayRef = Arc::new(Float64Array::from(vec![
+            correlation.filter(|value| value.is_finite()),
+        ]));
+        Finding::of([
+            (
+                "count",
+                Arc::new(UInt64Array::from(vec![count])) as ArrayRef,
+            ),
+            ("correlation", correlation),
+        ])
     }
 
     fn size_bytes(&self, state: &ColumnCorrelationState) -> usize {
-        let heap: usize = state.moments.iter().map(MomentAccumulator::heap_bytes).sum();
+        let heap: usize = state
+            .moments
+            .iter()
+            .map(MomentAccumulator::heap_bytes)
+            .sum();
         size_of::<ColumnCorrelationState>() + heap + state.products.heap_bytes()
     }
 

@@ -8,7 +8,10 @@ use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use forebay_model::{Analyzer, AnalyzerInput, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, logical_type};
+use forebay_model::{
+    Analyzer, AnalyzerInput, Finding, Result, ScratchSpace, StateDecoder, StateEncoder,
+    logical_type,
+};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -40,10 +43,16 @@ pub struct ColumnExamplesState {
 
 impl ColumnExamplesState {
     fn add(&mut self, text: &str) {
-        self.values.add(xxh3_64(text.as_bytes()), || text.to_owned());
+        self.values
+            .add(xxh3_64(text.as_bytes()), || text.to_owned());
     }
 
-    fn add_lists(&mut self, column: &ArrayRef, elements: &ArrayRef, range: impl Fn(usize) -> [usize; 2]) -> Result<()> {
+    fn add_lists(
+        &mut self,
+        column: &ArrayRef,
+        elements: &ArrayRef,
+        range: impl Fn(usize) -> [usize; 2],
+    ) -> Result<()> {
         let options = FormatOptions::default().with_null("null");
         let formatter = ArrayFormatter::try_new(elements.as_ref(), &options)?;
         let (mut text, mut element) = (String::new(), String::new());
@@ -56,9 +65,17 @@ impl ColumnExamplesState {
                 formatter.value(place).write(&mut element)?;
                 text.push_str(if place > from { ", " } else { "" });
                 text.push_str(&element[..element.floor_char_boundary(ELEMENT_BYTES_MAX)]);
-                text.push_str(if element.len() > ELEMENT_BYTES_MAX { CUT } else { "" });
+                text.push_str(if element.len() > ELEMENT_BYTES_MAX {
+                    CUT
+                } else {
+                    ""
+                });
             }
-            text.push_str(if to - from > ELEMENTS_MAX { ", ...]" } else { "]" });
+            text.push_str(if to - from > ELEMENTS_MAX {
+                ", ...]"
+            } else {
+                "]"
+            });
             self.add(&text);
         }
         Ok(())
@@ -99,16 +116,22 @@ impl Analyzer for ColumnExamples {
             DataType::List(_) => {
                 let list = column.as_list::<i32>();
                 let offsets = list.value_offsets();
-                state.add_lists(column, list.values(), |row| [row, row + 1].map(|row| offsets[row] as usize))
+                state.add_lists(column, list.values(), |row| {
+                    [row, row + 1].map(|row| offsets[row] as usize)
+                })
             }
             DataType::LargeList(_) => {
                 let list = column.as_list::<i64>();
                 let offsets = list.value_offsets();
-                state.add_lists(column, list.values(), |row| [row, row + 1].map(|row| offsets[row] as usize))
+                state.add_lists(column, list.values(), |row| {
+                    [row, row + 1].map(|row| offsets[row] as usize)
+                })
             }
             DataType::FixedSizeList(_, size) => {
                 let list = column.as_fixed_size_list();
-                state.add_lists(column, list.values(), |row| [row, row + 1].map(|row| row * size as usize))
+                state.add_lists(column, list.values(), |row| {
+                    [row, row + 1].map(|row| row * size as usize)
+                })
             }
             DataType::Binary | DataType::FixedSizeBinary(_) => {
                 let bytes = cast(column, &DataType::Binary)?;
@@ -128,13 +151,22 @@ impl Analyzer for ColumnExamples {
         state.values.encode(&mut StateEncoder(out))
     }
 
-    fn decode(&self, input: &mut dyn Read, _: &Arc<dyn ScratchSpace>) -> Result<ColumnExamplesState> {
-        Ok(ColumnExamplesState { values: ValueExamples::decode(&mut StateDecoder(input))? })
+    fn decode(
+        &self,
+        input: &mut dyn Read,
+        _: &Arc<dyn ScratchSpace>,
+    ) -> Result<ColumnExamplesState> {
+        Ok(ColumnExamplesState {
+            values: ValueExamples::decode(&mut StateDecoder(input))?,
+        })
     }
 
     fn finish(&self, state: ColumnExamplesState) -> Result<Finding> {
         let examples = json!(state.values.texts().collect::<Vec<_>>()).to_string();
-        Finding::of([("examples", Arc::new(StringArray::from(vec![examples])) as ArrayRef)])
+        Finding::of([(
+            "examples",
+            Arc::new(StringArray::from(vec![examples])) as ArrayRef,
+        )])
     }
 
     fn size_bytes(&self, state: &ColumnExamplesState) -> usize {

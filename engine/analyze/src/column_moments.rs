@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, UInt64Array};
-use forebay_model::{Analyzer, AnalyzerInput, Finding, Result, ScratchSpace, StateDecoder, StateEncoder};
+use forebay_model::{
+    Analyzer, AnalyzerInput, Finding, Result, ScratchSpace, StateDecoder, StateEncoder,
+};
 use serde_json::{Value, json};
 
 use crate::exponent_bins::{ExponentBins, push_f32, push_integers};
@@ -97,9 +99,17 @@ impl Analyzer for ColumnMoments {
         state.moment.encode(&mut out)
     }
 
-    fn decode(&self, input: &mut dyn Read, _: &Arc<dyn ScratchSpace>) -> Result<ColumnMomentsState> {
+    fn decode(
+        &self,
+        input: &mut dyn Read,
+        _: &Arc<dyn ScratchSpace>,
+    ) -> Result<ColumnMomentsState> {
         let mut input = StateDecoder(input);
-        Ok(ColumnMomentsState { nulls: input.varint()?, moment: MomentAccumulator::decode(&mut input)?, bins: None })
+        Ok(ColumnMomentsState {
+            nulls: input.varint()?,
+            moment: MomentAccumulator::decode(&mut input)?,
+            bins: None,
+        })
     }
 
     fn finish(&self, mut state: ColumnMomentsState) -> Result<Finding> {
@@ -122,7 +132,11 @@ impl Analyzer for ColumnMoments {
     }
 
     fn size_bytes(&self, state: &ColumnMomentsState) -> usize {
-        let bins = if state.bins.is_some() { ExponentBins::BYTES } else { 0 };
+        let bins = if state.bins.is_some() {
+            ExponentBins::BYTES
+        } else {
+            0
+        };
         size_of::<ColumnMomentsState>() + bins + state.moment.heap_bytes()
     }
 

@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, UInt64Array};
-use forebay_model::{Analyzer, AnalyzerInput, Finding, Result, ScratchSpace, StateDecoder, StateEncoder};
+use forebay_model::{
+    Analyzer, AnalyzerInput, Finding, Result, ScratchSpace, StateDecoder, StateEncoder,
+};
 use serde_json::{Value, json};
 
 use crate::numeric_column::single_column;
@@ -58,7 +60,10 @@ impl Analyzer for ColumnCounts {
 
     fn decode(&self, input: &mut dyn Read, _: &Arc<dyn ScratchSpace>) -> Result<ColumnCountsState> {
         let mut input = StateDecoder(input);
-        Ok(ColumnCountsState { rows: input.varint()?, nulls: input.varint()? })
+        Ok(ColumnCountsState {
+            rows: input.varint()?,
+            nulls: input.varint()?,
+        })
     }
 
     fn finish(&self, state: ColumnCountsState) -> Result<Finding> {

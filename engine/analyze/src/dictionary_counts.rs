@@ -31,7 +31,9 @@ impl DictionaryCounts {
             self.flush(&mut add)?;
             if values.len() > VALUES_PER_ROW_MAX * keys.len() {
                 let values = column.values()?;
-                return keys.iter().try_for_each(|key| add(key.and_then(|key| values.get(key.as_usize())), 1));
+                return keys
+                    .iter()
+                    .try_for_each(|key| add(key.and_then(|key| values.get(key.as_usize())), 1));
             }
             self.counts.resize(values.len(), 0);
             self.values = Some(values.clone());
@@ -50,14 +52,22 @@ impl DictionaryCounts {
     }
 
     /// Passes the counts to `add` and drops the dictionary.
-    pub(crate) fn flush(&mut self, mut add: impl FnMut(Option<&str>, u64) -> Result<()>) -> Result<()> {
+    pub(crate) fn flush(
+        &mut self,
+        mut add: impl FnMut(Option<&str>, u64) -> Result<()>,
+    ) -> Result<()> {
         if self.nulls > 0 {
             add(None, std::mem::take(&mut self.nulls))?;
         }
         if let Some(values) = self.values.take()
             && let Some(values) = TextRef::new(&values)
         {
-            for (value, &count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            for (value, &count) in self
+                .counts
+                .iter()
+                .enumerate()
+                .filter(|(_, count)| **count > 0)
+            {
                 add(values.get(value), count)?;
             }
         }
@@ -67,7 +77,11 @@ impl DictionaryCounts {
 
     /// Bytes of memory held, including the dictionary.
     pub(crate) fn size_bytes(&self) -> usize {
-        self.counts.capacity() * 8 + self.values.as_ref().map_or(0, |values| values.get_array_memory_size())
+        self.counts.capacity() * 8
+            + self
+                .values
+                .as_ref()
+                .map_or(0, |values| values.get_array_memory_size())
     }
 }
 
@@ -81,8 +95,14 @@ fn count_keys(keys: &Int32Array, counts: &mut [u64]) -> u64 {
     match keys.nulls() {
         Some(nulls) if nulls.null_count() > 0 => {
             // Nulls come in no order: adding a count of zero is faster than a branch.
-            for (keys, valid) in keys.values().chunks(64).zip(nulls.inner().bit_chunks().iter_padded()) {
-                keys.iter().enumerate().for_each(|(bit, &key)| count(key, valid >> bit & 1));
+            for (keys, valid) in keys
+                .values()
+                .chunks(64)
+                .zip(nulls.inner().bit_chunks().iter_padded())
+            {
+                keys.iter()
+                    .enumerate()
+                    .for_each(|(bit, &key)| count(key, valid >> bit & 1));
             }
             nulls.null_count() as u64
         }
@@ -94,7 +114,10 @@ fn count_keys(keys: &Int32Array, counts: &mut [u64]) -> u64 {
 }
 
 /// Passes each string of a plain column to `add`.
-fn for_each_text(values: TextRef<'_>, mut add: impl FnMut(Option<&str>, u64) -> Result<()>) -> Result<()> {
+fn for_each_text(
+    values: TextRef<'_>,
+    mut add: impl FnMut(Option<&str>, u64) -> Result<()>,
+) -> Result<()> {
     match values {
         TextRef::Utf8(array) => array.iter().try_for_each(|value| add(value, 1)),
         TextRef::Large(array) => array.iter().try_for_each(|value| add(value, 1)),
@@ -110,18 +133,39 @@ pub(crate) fn string_elements(column: &ArrayRef) -> Result<(Vec<ArrayRef>, u64)>
     let (values, offsets): (&ArrayRef, Vec<usize>) = match column.data_type() {
         DataType::List(_) => {
             let list = column.as_list::<i32>();
-            (list.values(), list.offsets().iter().map(|offset| offset.as_usize()).collect())
+            (
+                list.values(),
+                list.offsets()
+                    .iter()
+                    .map(|offset| offset.as_usize())
+                    .collect(),
+            )
         }
         DataType::LargeList(_) => {
             let list = column.as_list::<i64>();
-            (list.values(), list.offsets().iter().map(|offset| offset.as_usize()).collect())
+            (
+                list.values(),
+                list.offsets()
+                    .iter()
+                    .map(|offset| offset.as_usize())
+                    .collect(),
+            )
         }
-        DataType::Null => return Ok((vec![std::sync::Arc::new(StringArray::new_null(column.len()))], 0)),
+        DataType::Null => {
+            return Ok((
+                vec![std::sync::Arc::new(StringArray::new_null(column.len()))],
+                0,
+            ));
+        }
         _ => return Ok((vec![column.clone()], 0)),
     };
-    let slice = |(start, end): (usize, usize)| values.slice(offsets[start], offsets[end] - offsets[start]);
+    let slice =
+        |(start, end): (usize, usize)| values.slice(offsets[start], offsets[end] - offsets[start]);
     Ok(match column.nulls() {
         None => (vec![slice((0, column.len()))], 0),
-        Some(nulls) => (nulls.valid_slices().map(slice).collect(), nulls.null_count() as u64),
+        Some(nulls) => (
+            nulls.valid_slices().map(slice).collect(),
+            nulls.null_count() as u64,
+        ),
     })
 }

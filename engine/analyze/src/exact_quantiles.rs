@@ -4,7 +4,10 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::Array;
-use forebay_model::{Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, codes};
+use forebay_model::{
+    Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder,
+    codes,
+};
 use serde_json::{Value, json};
 
 use crate::numeric_column::{NumericColumn, from_ordered_bits, ordered_bits, single_column};
@@ -35,19 +38,35 @@ pub struct ExactQuantilesState {
 impl ExactQuantilesState {
     fn new(scratch: &Arc<dyn ScratchSpace>) -> Self {
         let runs = SpillRuns::new(KeyOrder::Bytes);
-        ExactQuantilesState { scratch: scratch.clone(), seen: 0, fresh: Vec::new(), settled: Vec::new(), runs }
+        ExactQuantilesState {
+            scratch: scratch.clone(),
+            seen: 0,
+            fresh: Vec::new(),
+            settled: Vec::new(),
+            runs,
+        }
     }
 
-    fn push_values<T: Copy>(&mut self, values: &[T], to_f64: impl Fn(T) -> f64 + Copy) -> Result<()> {
+    fn push_values<T: Copy>(
+        &mut self,
+        values: &[T],
+        to_f64: impl Fn(T) -> f64 + Copy,
+    ) -> Result<()> {
         // Pending values take a sixteenth of the budget; with their counts they take twice as much.
         let fresh_max = (self.scratch.budget_bytes() / 16 / size_of::<u64>()).max(64);
         for part in values.chunks(fresh_max) {
             if self.fresh.len() + part.len() > fresh_max {
                 self.merge_pending()?;
             }
-            let room = (self.fresh.len() + part.len()).next_power_of_two().min(fresh_max);
-            self.fresh.reserve_exact(room.saturating_sub(self.fresh.len()));
-            let numbers = part.iter().map(|&value| to_f64(value)).filter(|value| !value.is_nan());
+            let room = (self.fresh.len() + part.len())
+                .next_power_of_two()
+                .min(fresh_max);
+            self.fresh
+                .reserve_exact(room.saturating_sub(self.fresh.len()));
+            let numbers = part
+                .iter()
+                .map(|&value| to_f64(value))
+                .filter(|value| !value.is_nan());
             self.fresh.extend(numbers.map(ordered_bits));
         }
         Ok(())
@@ -57,7 +76,10 @@ impl ExactQuantilesState {
     fn merge_pending(&mut self) -> Result<()> {
         self.seen += self.fresh.len() as u64;
         self.fresh.sort_unstable();
-        let groups = self.fresh.chunk_by(|a, b| a == b).map(|group| (group[0], group.len() as u64));
+        let groups = self
+            .fresh
+            .chunk_by(|a, b| a == b)
+            .map(|group| (group[0], group.len() as u64));
         self.settled = merge_counts(&self.settled, groups);
         self.fresh.clear();
         self.spill_if_large()
@@ -66,7 +88,11 @@ impl ExactQuantilesState {
     /// Spills if a quarter of the budget is used: the next merge needs more than as much again.
     fn spill_if_large(&mut self) -> Result<()> {
         let bytes = self.settled.capacity() * size_of::<(u64, u64)>();
-        if bytes > self.scratch.budget_bytes() / 4 { self.spill() } else { Ok(()) }
+        if bytes > self.scratch.budget_bytes() / 4 {
+            self.spill()
+        } else {
+            Ok(())
+        }
     }
 
     fn spill(&mut self) -> Result<()> {
@@ -75,7 +101,9 @@ impl ExactQuantilesState {
             return Ok(());
         }
         self.runs.spill(&*self.scratch, |run| {
-            settled.iter().try_for_each(|(bits, count)| run.push(&bits.to_be_bytes(), count))
+            settled
+                .iter()
+                .try_for_each(|(bits, count)| run.push(&bits.to_be_bytes(), count))
         })
     }
 
@@ -83,15 +111,22 @@ impl ExactQuantilesState {
     fn for_each(&mut self, mut visit: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
         self.merge_pending()?;
         if self.runs.is_empty() {
-            return self.settled.iter().try_for_each(|&(bits, count)| visit(bits, count));
+            return self
+                .settled
+                .iter()
+                .try_for_each(|&(bits, count)| visit(bits, count));
         }
         self.spill()?;
-        self.runs.for_each(|key, &count| visit(bits_of(key)?, count))
+        self.runs
+            .for_each(|key, &count| visit(bits_of(key)?, count))
     }
 }
 
 /// Merges two sorted lists, adding the counts of equal values.
-fn merge_counts(held: &[(u64, u64)], new: impl Iterator<Item = (u64, u64)> + Clone) -> Vec<(u64, u64)> {
+fn merge_counts(
+    held: &[(u64, u64)],
+    new: impl Iterator<Item = (u64, u64)> + Clone,
+) -> Vec<(u64, u64)> {
     let mut out = Vec::with_capacity(held.len() + new.clone().count());
     let mut held = held.iter().copied().peekable();
     for (bits, mut count) in new {
@@ -109,7 +144,9 @@ fn merge_counts(held: &[(u64, u64)], new: impl Iterator<Item = (u64, u64)> + Clo
 }
 
 fn bits_of(key: &[u8]) -> Result<u64> {
-    let key = key.try_into().map_err(|_| Fault::new(codes::CORRUPT, "a state has a key that is not 8 bytes long"))?;
+    let key = key
+        .try_into()
+        .map_err(|_| Fault::new(codes::CORRUPT, "a state has a key that is not 8 bytes long"))?;
     Ok(u64::from_be_bytes(key))
 }
 
@@ -136,7 +173,9 @@ impl Analyzer for ExactQuantiles {
                     None => state.push_values(array.values(), $to_f64),
                     Some(nulls) => {
                         let mut slices = nulls.valid_slices();
-                        slices.try_for_each(|(start, end)| state.push_values(&array.values()[start..end], $to_f64))
+                        slices.try_for_each(|(start, end)| {
+                            state.push_values(&array.values()[start..end], $to_f64)
+                        })
                     }
                 }
             }};
@@ -167,14 +206,21 @@ impl Analyzer for ExactQuantiles {
         Ok(())
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<ExactQuantilesState> {
+    fn decode(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<ExactQuantilesState> {
         let mut state = ExactQuantilesState::new(scratch);
         state.seen = StateDecoder(input).varint()?;
         let mut run = RunReader::<_, u64>::new(input, KeyOrder::Bytes);
         while run.advance()? {
             let bits = bits_of(run.key())?;
             if state.settled.last().is_some_and(|last| last.0 >= bits) {
-                return Err(Fault::new(codes::CORRUPT, "a state holds values that are not sorted"));
+                return Err(Fault::new(
+                    codes::CORRUPT,
+                    "a state holds values that are not sorted",
+                ));
             }
             state.settled.push((bits, run.value));
             state.spill_if_large()?;
@@ -199,6 +245,7 @@ impl Analyzer for ExactQuantiles {
     }
 
     fn size_bytes(&self, state: &ExactQuantilesState) -> usize {
-        state.fresh.capacity() * size_of::<u64>() + state.settled.capacity() * size_of::<(u64, u64)>()
+        state.fresh.capacity() * size_of::<u64>()
+            + state.settled.capacity() * size_of::<(u64, u64)>()
     }
 }

@@ -39,7 +39,11 @@ impl ExactSum {
         }
         let (limb, shift) = (bit.div_euclid(64), bit.rem_euclid(64) as u32);
         let low = value << shift;
-        let high = if shift == 0 { sign } else { (value >> (128 - shift)) as u64 | (sign << shift) };
+        let high = if shift == 0 {
+            sign
+        } else {
+            (value >> (128 - shift)) as u64 | (sign << shift)
+        };
         self.cover(limb, limb + 4);
         let from = (limb - self.low) as usize;
         self.add_limbs(from, &[low as u64, (low >> 64) as u64, high], sign);
@@ -123,7 +127,10 @@ impl ExactSum {
     /// The sum, rounded to the nearest double.
     pub(crate) fn to_f64(&self) -> f64 {
         let (negative, limbs, low) = self.magnitude();
-        signed(negative, biguint::round_to_f64(&limbs, 64 * i64::from(low), false))
+        signed(
+            negative,
+            biguint::round_to_f64(&limbs, 64 * i64::from(low), false),
+        )
     }
 
     /// The sum divided by `n`, rounded to the nearest double.
@@ -131,7 +138,10 @@ impl ExactSum {
         let (negative, limbs, low) = self.magnitude();
         let mut limbs = biguint::shift_limbs(&limbs, 3);
         let rest = biguint::divide(&mut limbs, n);
-        signed(negative, biguint::round_to_f64(&limbs, 64 * (i64::from(low) - 3), rest != 0))
+        signed(
+            negative,
+            biguint::round_to_f64(&limbs, 64 * (i64::from(low) - 3), rest != 0),
+        )
     }
 
     /// The quotient of two sums, rounded to the nearest double; `None` if the divisor is 0.
@@ -196,7 +206,10 @@ impl ExactSum {
             limbs.push(input.u64()?);
         }
         if limbs.last() == Some(&0) || limbs.first() == Some(&0) {
-            return Err(Fault::new(codes::CORRUPT, "a state holds a sum that is not canonical"));
+            return Err(Fault::new(
+                codes::CORRUPT,
+                "a state holds a sum that is not canonical",
+            ));
         }
         limbs.push(0);
         if negative {
@@ -220,7 +233,8 @@ pub(crate) fn variance(n: u64, sum: &ExactSum, squares: &ExactSum) -> f64 {
     let low = s_low.min(q_low);
     // Four more limbs: two for the bits that two divisions by n remove, two for precision.
     let extra = 4;
-    let mut spread = biguint::shift_limbs(&biguint::multiply(&q, &[n]), (q_low - low) as usize + extra);
+    let mut spread =
+        biguint::shift_limbs(&biguint::multiply(&q, &[n]), (q_low - low) as usize + extra);
     let square = biguint::shift_limbs(&biguint::multiply(&s, &s), (s_low - low) as usize + extra);
     spread.resize(spread.len().max(square.len()), 0);
     biguint::subtract(&mut spread, &square);
@@ -244,8 +258,10 @@ pub(crate) fn covariance(n: u64, sums: [&ExactSum; 2], products: &ExactSum) -> f
     let low = p_low.min(s_low);
     // As for the variance.
     let extra = 4;
-    let mut of_products = biguint::shift_limbs(&biguint::multiply(&p, &[n]), (p_low - low) as usize + extra);
-    let mut of_sums = biguint::shift_limbs(&biguint::multiply(&x, &y), (s_low - low) as usize + extra);
+    let mut of_products =
+        biguint::shift_limbs(&biguint::multiply(&p, &[n]), (p_low - low) as usize + extra);
+    let mut of_sums =
+        biguint::shift_limbs(&biguint::multiply(&x, &y), (s_low - low) as usize + extra);
     let (is_negative, mut spread) = if p_negative != negative {
         biguint::add(&mut of_products, &of_sums);
         (if is_zero[0] { !negative } else { p_negative }, of_products)
@@ -258,7 +274,10 @@ pub(crate) fn covariance(n: u64, sums: [&ExactSum; 2], products: &ExactSum) -> f
         (p_negative, of_products)
     };
     let rest = biguint::divide(&mut spread, n) | biguint::divide(&mut spread, n);
-    signed(is_negative, biguint::round_to_f64(&spread, 64 * (i64::from(low) - extra as i64), rest != 0))
+    signed(
+        is_negative,
+        biguint::round_to_f64(&spread, 64 * (i64::from(low) - extra as i64), rest != 0),
+    )
 }
 
 fn signed(negative: bool, value: f64) -> f64 {
@@ -273,7 +292,11 @@ mod tests {
     fn covariances_have_signs_and_are_exact() {
         let add = |sum: &mut ExactSum, value: i64| sum.add_signed(0, i128::from(value));
         let of = |pairs: &[(i64, i64)]| {
-            let (mut x, mut y, mut products) = (ExactSum::default(), ExactSum::default(), ExactSum::default());
+            let (mut x, mut y, mut products) = (
+                ExactSum::default(),
+                ExactSum::default(),
+                ExactSum::default(),
+            );
             for (a, b) in pairs {
                 add(&mut x, *a);
                 add(&mut y, *b);
@@ -309,27 +332,39 @@ mod tests {
     fn ratios_are_rounded_once() {
         let sum = |parts: &[(i32, i128)]| {
             let mut sum = ExactSum::default();
-            parts.iter().for_each(|(bit, value)| sum.add_signed(*bit, *value));
+            parts
+                .iter()
+                .for_each(|(bit, value)| sum.add_signed(*bit, *value));
             sum
         };
         // Numbers of 53 bits are divided by the hardware with one rounding.
         let mut seed = 7u64;
         let mut random = || {
-            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            seed = seed
+                .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                .wrapping_add(0x1405_7b7e_f767_814f);
             seed >> 11
         };
         for case in 0..20_000 {
             let (a, b) = (random() >> (case % 53), random() >> (case % 31) | 1);
             let (bit, by_bit) = ((random() % 300) as i32 - 150, (random() % 300) as i32 - 150);
             let negative = if case % 2 == 0 { 1 } else { -1 };
-            let found = sum(&[(bit, negative * i128::from(a))]).ratio(&sum(&[(by_bit, i128::from(b))]));
+            let found =
+                sum(&[(bit, negative * i128::from(a))]).ratio(&sum(&[(by_bit, i128::from(b))]));
             let expected = negative as f64 * (a as f64 / b as f64) * 2f64.powi(bit - by_bit);
-            assert_eq!(found.map(f64::to_bits), Some((expected + 0.0).to_bits()), "{a} / {b}");
+            assert_eq!(
+                found.map(f64::to_bits),
+                Some((expected + 0.0).to_bits()),
+                "{a} / {b}"
+            );
         }
         // The rest decides a tie, however far below it lies.
         let wide = sum(&[(0, (1 << 53) + 1), (-1000, 1)]);
         assert_eq!(wide.ratio(&sum(&[(0, 1)])), Some(9007199254740994.0));
-        assert_eq!(sum(&[(0, (1 << 53) + 1)]).ratio(&sum(&[(0, 1)])), Some(9007199254740992.0));
+        assert_eq!(
+            sum(&[(0, (1 << 53) + 1)]).ratio(&sum(&[(0, 1)])),
+            Some(9007199254740992.0)
+        );
         assert_eq!(wide.ratio(&wide), Some(1.0));
         assert_eq!(wide.ratio(&ExactSum::default()), None);
     }

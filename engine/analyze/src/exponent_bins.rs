@@ -30,7 +30,10 @@ pub(crate) struct ExponentBins {
 
 impl Default for ExponentBins {
     fn default() -> Self {
-        ExponentBins { banks: Box::new([[ExponentBin::default(); BINS]; 2]), adds: 0 }
+        ExponentBins {
+            banks: Box::new([[ExponentBin::default(); BINS]; 2]),
+            adds: 0,
+        }
     }
 }
 
@@ -69,7 +72,11 @@ impl ExponentBins {
                 flush_bin(bin, into);
                 bin.exponent = exponent;
             }
-            let signed = if (bits as i64) < 0 { -(mantissa as i64) } else { mantissa as i64 };
+            let signed = if (bits as i64) < 0 {
+                -(mantissa as i64)
+            } else {
+                mantissa as i64
+            };
             bin.sum += i128::from(signed);
             bin.squares += u128::from(mantissa) * u128::from(mantissa);
         };
@@ -88,7 +95,10 @@ impl ExponentBins {
     /// Adds everything to the exact sums.
     pub(crate) fn flush(&mut self, into: &mut MomentAccumulator) {
         self.adds = 0;
-        self.banks.iter_mut().flatten().for_each(|bin| flush_bin(bin, into));
+        self.banks
+            .iter_mut()
+            .flatten()
+            .for_each(|bin| flush_bin(bin, into));
     }
 }
 
@@ -138,7 +148,8 @@ pub(crate) fn push_f32(values: &[f32], into: &mut MomentAccumulator) {
         for (exponent, (a, b)) in banks[0].iter().zip(&banks[1]).enumerate() {
             let bit = exponent.max(1) as i32 - 150;
             into.sum.add_signed(bit, i128::from(a.0) + i128::from(b.0));
-            into.squares.add_unsigned(2 * bit, u128::from(a.1) + u128::from(b.1));
+            into.squares
+                .add_unsigned(2 * bit, u128::from(a.1) + u128::from(b.1));
         }
     }
 }
@@ -147,10 +158,17 @@ pub(crate) fn push_f32(values: &[f32], into: &mut MomentAccumulator) {
 /// exponent. Otherwise returns false early and accumulates nothing.
 fn push_integral_block(block: &[f32], into: &mut MomentAccumulator) -> bool {
     const PART: usize = 64;
-    let mut all = IntegerSums { min: i32::MAX, max: i32::MIN, sum: 0, squares: 0 };
+    let mut all = IntegerSums {
+        min: i32::MAX,
+        max: i32::MIN,
+        sum: 0,
+        squares: 0,
+    };
     let (parts, rest) = block.as_chunks::<PART>();
     for part in parts.iter().map(<[f32; PART]>::as_slice).chain([rest]) {
-        let Some(part) = integral_sums(part) else { return false };
+        let Some(part) = integral_sums(part) else {
+            return false;
+        };
         all.min = all.min.min(part.min);
         all.max = all.max.max(part.max);
         all.sum += part.sum;
@@ -191,13 +209,23 @@ fn integral_sums(values: &[f32]) -> Option<IntegerSums> {
         squares = squares.wrapping_add(size.wrapping_mul(size));
     }
     let fits = others == 0 && min >= -SIZE_MAX && max < SIZE_MAX;
-    fits.then_some(IntegerSums { min, max, sum: i64::from(sum), squares })
+    fits.then_some(IntegerSums {
+        min,
+        max,
+        sum: i64::from(sum),
+        squares,
+    })
 }
 
 /// Accumulates integers. The range is that of the integers rounded to doubles.
-pub(crate) fn push_integers<T: Copy + Ord + Into<i128>>(values: &[T], into: &mut MomentAccumulator) {
+pub(crate) fn push_integers<T: Copy + Ord + Into<i128>>(
+    values: &[T],
+    into: &mut MomentAccumulator,
+) {
     for block in values.chunks(BLOCK) {
-        let (Some(&min), Some(&max)) = (block.iter().min(), block.iter().max()) else { continue };
+        let (Some(&min), Some(&max)) = (block.iter().min(), block.iter().max()) else {
+            continue;
+        };
         let (min, max): (i128, i128) = (min.into(), max.into());
         let narrow = min > -(1 << 24) && max < 1 << 24;
         let mut sum = 0i128;
@@ -215,7 +243,9 @@ pub(crate) fn push_integers<T: Copy + Ord + Into<i128>>(values: &[T], into: &mut
                 let value: i128 = value.into();
                 sum += value;
                 let size = value.unsigned_abs() as u64;
-                let (total, over) = squares.0.overflowing_add(u128::from(size) * u128::from(size));
+                let (total, over) = squares
+                    .0
+                    .overflowing_add(u128::from(size) * u128::from(size));
                 squares = (total, squares.1 + u64::from(over));
             }
         }

@@ -8,7 +8,8 @@ use arrow::array::{Array, ArrayRef, AsArray, StringArray, UInt64Array};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use forebay_model::{
-    Analyzer, AnalyzerInput, Fault, Finding, Result, RowKeys, ScratchSpace, StateDecoder, StateEncoder,
+    Analyzer, AnalyzerInput, Fault, Finding, Result, RowKeys, ScratchSpace, StateDecoder,
+    StateEncoder,
 };
 use serde_json::{Value, json};
 
@@ -54,15 +55,26 @@ impl FileRowKeys {
     /// The seeds of the row keys of files (see [`RowKeys::file_seed`]), each with the number of rows of the file at most.
     pub fn new(files: impl IntoIterator<Item = (u64, u64)>) -> FileRowKeys {
         let files = files.into_iter().zip(0..);
-        FileRowKeys { by_seed: files.map(|((seed, rows), index)| (seed, FileRows { index, rows })).collect() }
+        FileRowKeys {
+            by_seed: files
+                .map(|((seed, rows), index)| (seed, FileRows { index, rows }))
+                .collect(),
+        }
     }
 
     fn place(&self, key: u64) -> Option<RowPlace> {
         let position = RowKeys::position(key);
         // Positions wrap around after the greatest number.
-        let (seed, file) = self.by_seed.range(..=position).next_back().or_else(|| self.by_seed.last_key_value())?;
+        let (seed, file) = self
+            .by_seed
+            .range(..=position)
+            .next_back()
+            .or_else(|| self.by_seed.last_key_value())?;
         let row = position.wrapping_sub(*seed);
-        (row < file.rows).then_some(RowPlace { file: file.index, row })
+        (row < file.rows).then_some(RowPlace {
+            file: file.index,
+            row,
+        })
     }
 }
 
@@ -78,7 +90,11 @@ impl FirstRowsState {
     }
 
     fn is_wanted(&self, place: &RowPlace, most: usize) -> bool {
-        self.0.len() < most || self.0.last_key_value().is_some_and(|(last, _)| place < last)
+        self.0.len() < most
+            || self
+                .0
+                .last_key_value()
+                .is_some_and(|(last, _)| place < last)
     }
 }
 
@@ -103,14 +119,20 @@ impl Analyzer for FirstRows {
 
     fn update(&self, state: &mut FirstRowsState, input: &AnalyzerInput<'_>) -> Result<()> {
         let column = single_column(input)?;
-        let keys = input.keys.ok_or_else(|| Fault::internal("first rows without row keys"))?;
+        let keys = input
+            .keys
+            .ok_or_else(|| Fault::internal("first rows without row keys"))?;
         if column.null_count() == column.len() {
             return Ok(());
         }
         let texts = cast(column, &DataType::Utf8)?;
         for (text, key) in texts.as_string::<i32>().iter().zip(keys) {
             let Some(text) = text else { continue };
-            let Some(place) = self.files.place(*key).filter(|place| state.is_wanted(place, self.most)) else {
+            let Some(place) = self
+                .files
+                .place(*key)
+                .filter(|place| state.is_wanted(place, self.most))
+            else {
                 continue;
             };
             let end = text.floor_char_boundary(VALUE_BYTES_MAX);
@@ -140,8 +162,14 @@ impl Analyzer for FirstRows {
         let mut input = StateDecoder(input);
         let mut rows = BTreeMap::new();
         for _ in 0..input.length(self.most)? {
-            let place = RowPlace { file: input.varint()?, row: input.varint()? };
-            rows.insert(place, String::from_utf8_lossy(&input.bytes(VALUE_BYTES_MAX)?).into_owned());
+            let place = RowPlace {
+                file: input.varint()?,
+                row: input.varint()?,
+            };
+            rows.insert(
+                place,
+                String::from_utf8_lossy(&input.bytes(VALUE_BYTES_MAX)?).into_owned(),
+            );
         }
         Ok(FirstRowsState(rows))
     }
@@ -159,7 +187,12 @@ impl Analyzer for FirstRows {
     }
 
     fn size_bytes(&self, state: &FirstRowsState) -> usize {
-        size_of::<FirstRowsState>() + state.0.values().map(|value| value.len() + 64).sum::<usize>()
+        size_of::<FirstRowsState>()
+            + state
+                .0
+                .values()
+                .map(|value| value.len() + 64)
+                .sum::<usize>()
     }
 
     fn size_bytes_max(&self, _: usize) -> usize {
@@ -177,9 +210,22 @@ mod tests {
         let files = FileRowKeys::new(paths.iter().map(|path| (RowKeys::file_seed(path), 1000)));
         for (index, path) in paths.iter().enumerate() {
             let keys = RowKeys::sequence(RowKeys::file_seed(path), 990, 12);
-            let places: Vec<_> = keys.as_slice().iter().map(|key| files.place(*key)).collect();
-            let expected = (990..1000).map(|row| Some(RowPlace { file: index as u64, row }));
-            assert_eq!(places, expected.chain([None, None]).collect::<Vec<_>>(), "{path}");
+            let places: Vec<_> = keys
+                .as_slice()
+                .iter()
+                .map(|key| files.place(*key))
+                .collect();
+            let expected = (990..1000).map(|row| {
+                Some(RowPlace {
+                    file: index as u64,
+                    row,
+                })
+            });
+            assert_eq!(
+                places,
+                expected.chain([None, None]).collect::<Vec<_>>(),
+                "{path}"
+            );
         }
         let derived = RowKeys::sequence(RowKeys::file_seed("a.parquet"), 0, 1).expand([(0, 1)]);
         assert_eq!(files.place(derived.as_slice()[0]), None);
@@ -190,7 +236,12 @@ mod tests {
         let seed = u64::MAX - 1;
         let files = FileRowKeys::new([(seed, 4)]);
         let keys = RowKeys::sequence(seed, 0, 4);
-        let rows: Vec<_> = keys.as_slice().iter().flat_map(|key| files.place(*key)).map(|place| place.row).collect();
+        let rows: Vec<_> = keys
+            .as_slice()
+            .iter()
+            .flat_map(|key| files.place(*key))
+            .map(|place| place.row)
+            .collect();
         assert_eq!(rows, [0, 1, 2, 3]);
     }
 }

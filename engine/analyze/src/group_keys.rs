@@ -14,8 +14,13 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Whether keys of this type are encoded as 64-bit integers; all others are encoded as text.
 fn is_integer(logical: &DataType) -> bool {
     use DataType as T;
-    matches!(logical, T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::Int64 | T::UInt8 | T::UInt16 | T::UInt32)
-        || matches!(logical, T::Date32 | T::Date64 | T::Time32(_) | T::Time64(_) | T::Timestamp(..) | T::Duration(_))
+    matches!(
+        logical,
+        T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::Int64 | T::UInt8 | T::UInt16 | T::UInt32
+    ) || matches!(
+        logical,
+        T::Date32 | T::Date64 | T::Time32(_) | T::Time64(_) | T::Timestamp(..) | T::Duration(_)
+    )
 }
 
 /// Arrow casts these to and from `Int32` only.
@@ -35,8 +40,16 @@ impl KeyColumn {
         if !is_integer(logical) {
             return Ok(KeyColumn::Text(StringColumn::of(column)?));
         }
-        let column = if is_narrow_time(logical) { &cast(column, &DataType::Int32)? } else { column };
-        Ok(KeyColumn::Integers(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone()))
+        let column = if is_narrow_time(logical) {
+            &cast(column, &DataType::Int32)?
+        } else {
+            column
+        };
+        Ok(KeyColumn::Integers(
+            cast(column, &DataType::Int64)?
+                .as_primitive::<Int64Type>()
+                .clone(),
+        ))
     }
 
     /// A cheap hash of a row's value for a cache: equal values of one batch may have different hashes.
@@ -44,9 +57,9 @@ impl KeyColumn {
         match self {
             KeyColumn::Integers(array) => array.value(row) as u64,
             KeyColumn::Text(StringColumn::Dictionary(keys, _)) => keys.value(row) as u64,
-            KeyColumn::Text(StringColumn::Plain(array)) => {
-                TextRef::new(array).and_then(|text| text.get(row)).map_or(0, |text| xxh3_64(text.as_bytes()))
-            }
+            KeyColumn::Text(StringColumn::Plain(array)) => TextRef::new(array)
+                .and_then(|text| text.get(row))
+                .map_or(0, |text| xxh3_64(text.as_bytes())),
         }
     }
 
@@ -54,10 +67,12 @@ impl KeyColumn {
     pub(crate) fn rows_equal(&self, a: usize, b: usize) -> bool {
         match self {
             KeyColumn::Integers(array) => {
-                array.is_valid(a) == array.is_valid(b) && (array.is_null(a) || array.value(a) == array.value(b))
+                array.is_valid(a) == array.is_valid(b)
+                    && (array.is_null(a) || array.value(a) == array.value(b))
             }
             KeyColumn::Text(StringColumn::Dictionary(keys, _)) => {
-                keys.is_valid(a) == keys.is_valid(b) && (keys.is_null(a) || keys.value(a) == keys.value(b))
+                keys.is_valid(a) == keys.is_valid(b)
+                    && (keys.is_null(a) || keys.value(a) == keys.value(b))
             }
             KeyColumn::Text(StringColumn::Plain(array)) => {
                 TextRef::new(array).is_some_and(|text| text.get(a) == text.get(b))
@@ -71,9 +86,12 @@ impl KeyColumn {
             KeyColumn::Integers(array) if array.is_null(row) => return key.push(0),
             KeyColumn::Integers(array) => {
                 key.push(1);
-                return key.extend_from_slice(&((array.value(row) as u64) ^ (1 << 63)).to_be_bytes());
+                return key
+                    .extend_from_slice(&((array.value(row) as u64) ^ (1 << 63)).to_be_bytes());
             }
-            KeyColumn::Text(StringColumn::Plain(array)) => TextRef::new(array).and_then(|text| text.get(row)),
+            KeyColumn::Text(StringColumn::Plain(array)) => {
+                TextRef::new(array).and_then(|text| text.get(row))
+            }
             KeyColumn::Text(StringColumn::Dictionary(keys, values)) => {
                 let key = keys.is_valid(row).then(|| keys.value(row) as usize);
                 key.and_then(|key| TextRef::new(values)?.get(key))
@@ -110,7 +128,12 @@ impl KeyTable {
                 KeyColumnBuilder::Text(StringBuilder::new())
             }
         };
-        KeyTable { columns: types.iter().map(|logical| (values(logical), logical.clone())).collect() }
+        KeyTable {
+            columns: types
+                .iter()
+                .map(|logical| (values(logical), logical.clone()))
+                .collect(),
+        }
     }
 
     /// Decodes and appends one key.
@@ -142,7 +165,11 @@ impl KeyTable {
             KeyColumnBuilder::Text(mut values) => Ok(Arc::new(values.finish()) as ArrayRef),
             KeyColumnBuilder::Integers(mut values) => {
                 let values: ArrayRef = Arc::new(values.finish());
-                let values = if is_narrow_time(&logical) { cast(&values, &DataType::Int32)? } else { values };
+                let values = if is_narrow_time(&logical) {
+                    cast(&values, &DataType::Int32)?
+                } else {
+                    values
+                };
                 Ok(cast(&values, &logical)?)
             }
         };
@@ -169,7 +196,10 @@ fn unescape(key: &[u8]) -> Result<(String, &[u8])> {
     let mut text = Vec::new();
     let mut rest = key;
     loop {
-        let zero = rest.iter().position(|&byte| byte == 0).ok_or_else(corrupt)?;
+        let zero = rest
+            .iter()
+            .position(|&byte| byte == 0)
+            .ok_or_else(corrupt)?;
         text.extend_from_slice(&rest[..zero]);
         rest = &rest[zero + 1..];
         match rest.strip_prefix(&[255]) {
@@ -183,5 +213,8 @@ fn unescape(key: &[u8]) -> Result<(String, &[u8])> {
 }
 
 fn corrupt() -> Fault {
-    Fault::new(codes::CORRUPT, "a state holds a group key that cannot be read")
+    Fault::new(
+        codes::CORRUPT,
+        "a state holds a group key that cannot be read",
+    )
 }

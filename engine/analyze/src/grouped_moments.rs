@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayBuilder, ArrayRef, Float64Builder, UInt64Builder};
 use arrow::datatypes::DataType;
 use forebay_model::{
-    Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace, StateDecoder, StateEncoder, codes,
-    logical_type,
+    Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace, StateDecoder,
+    StateEncoder, codes, logical_type,
 };
 use serde_json::{Value, json};
 
@@ -74,7 +74,11 @@ impl Analyzer for GroupedMoments {
     }
 
     fn config(&self) -> Value {
-        let types: Vec<String> = self.keys.iter().map(|key| logical_type(key).to_string()).collect();
+        let types: Vec<String> = self
+            .keys
+            .iter()
+            .map(|key| logical_type(key).to_string())
+            .collect();
         json!({ "keys": types })
     }
 
@@ -83,10 +87,19 @@ impl Analyzer for GroupedMoments {
     }
 
     fn update(&self, state: &mut GroupedMomentsState, input: &AnalyzerInput<'_>) -> Result<()> {
-        let Some((values, keys)) = input.columns.split_first().filter(|(_, keys)| keys.len() == self.keys.len()) else {
-            return Err(Fault::internal("moments per key received the wrong number of columns"));
+        let Some((values, keys)) = input
+            .columns
+            .split_first()
+            .filter(|(_, keys)| keys.len() == self.keys.len())
+        else {
+            return Err(Fault::internal(
+                "moments per key received the wrong number of columns",
+            ));
         };
-        let columns = keys.iter().zip(&self.keys).map(|(key, logical)| KeyColumn::of(key, &logical_type(logical)));
+        let columns = keys
+            .iter()
+            .zip(&self.keys)
+            .map(|(key, logical)| KeyColumn::of(key, &logical_type(logical)));
         let columns = columns.collect::<Result<Vec<_>>>()?;
         let values = NumericColumn::doubles(values)?;
         let tally = &mut state.0;
@@ -110,8 +123,16 @@ impl Analyzer for GroupedMoments {
         state.0.encode(out)
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<GroupedMomentsState> {
-        Ok(GroupedMomentsState(SpillMap::decode(input, scratch, KeyOrder::Bytes)?))
+    fn decode(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<GroupedMomentsState> {
+        Ok(GroupedMomentsState(SpillMap::decode(
+            input,
+            scratch,
+            KeyOrder::Bytes,
+        )?))
     }
 
     fn finish(&self, mut state: GroupedMomentsState) -> Result<Finding> {
@@ -128,23 +149,38 @@ impl Analyzer for GroupedMoments {
                 let keys = rows * key_bytes / (counts.len() + 1);
                 // Buffers double as they grow.
                 let now = 2 * (keys + rows * ROW_BYTES);
-                scratch.admit(MemoryRequest { now, later: keys + rows * TABLE_ROW_BYTES })?;
+                scratch.admit(MemoryRequest {
+                    now,
+                    later: keys + rows * TABLE_ROW_BYTES,
+                })?;
             }
             keys.push(key)?;
             counts.append_value(moment.count());
             let [_, mean, var] = moment.clone().results();
             let row = [mean, var, moment.min(), moment.max()];
-            numbers.iter_mut().zip(row).for_each(|(column, number)| column.append_option(number));
+            numbers
+                .iter_mut()
+                .zip(row)
+                .for_each(|(column, number)| column.append_option(number));
             Ok(())
         })?;
         drop(state);
         let mut columns: Vec<(String, ArrayRef)> = Vec::new();
-        columns.extend(keys.finish()?.into_iter().enumerate().map(|(i, key)| (format!("key{}", i + 1), key)));
+        columns.extend(
+            keys.finish()?
+                .into_iter()
+                .enumerate()
+                .map(|(i, key)| (format!("key{}", i + 1), key)),
+        );
         columns.push(("count".into(), Arc::new(counts.finish())));
         for (name, mut column) in ["mean", "var", "min", "max"].into_iter().zip(numbers) {
             columns.push((name.into(), Arc::new(column.finish())));
         }
-        Finding::of(columns.iter().map(|(name, column)| (name.as_str(), column.clone())))
+        Finding::of(
+            columns
+                .iter()
+                .map(|(name, column)| (name.as_str(), column.clone())),
+        )
     }
 
     fn size_bytes(&self, state: &GroupedMomentsState) -> usize {
@@ -156,7 +192,10 @@ impl Analyzer for GroupedMoments {
 pub(crate) fn check_key(bytes: usize) -> Result<()> {
     match bytes <= KEY_BYTES_MAX {
         true => Ok(()),
-        false => Err(Fault::new(codes::LIMIT, format!("a key of {bytes} bytes is too long"))),
+        false => Err(Fault::new(
+            codes::LIMIT,
+            format!("a key of {bytes} bytes is too long"),
+        )),
     }
 }
 
@@ -168,7 +207,10 @@ pub(crate) struct SlotCache {
 
 impl Default for SlotCache {
     fn default() -> Self {
-        SlotCache { lines: vec![None; CACHE_LINES], spills: 0 }
+        SlotCache {
+            lines: vec![None; CACHE_LINES],
+            spills: 0,
+        }
     }
 }
 
@@ -184,12 +226,14 @@ impl SlotCache {
             self.lines.fill(None);
             self.spills = tally.spills();
         }
-        let hash = columns
-            .iter()
-            .fold(0u64, |hash, column| (hash.rotate_left(29) ^ column.hash(row)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let hash = columns.iter().fold(0u64, |hash, column| {
+            (hash.rotate_left(29) ^ column.hash(row)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        });
         let line = (hash >> 52) as usize % CACHE_LINES;
         if let Some((seen, slot)) = self.lines[line]
-            && columns.iter().all(|column| column.rows_equal(seen as usize, row))
+            && columns
+                .iter()
+                .all(|column| column.rows_equal(seen as usize, row))
         {
             return Ok(slot as usize);
         }

@@ -4,7 +4,10 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, UInt64Array};
-use forebay_model::{Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, codes};
+use forebay_model::{
+    Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder,
+    codes,
+};
 use serde_json::{Value, json};
 
 use crate::numeric_column::{NumericColumn, single_column, valid_slices};
@@ -30,7 +33,12 @@ pub struct HistogramState {
 }
 
 impl Histogram {
-    fn push_values<T: Copy>(&self, state: &mut HistogramState, values: &[T], to_f64: impl Fn(T) -> f64) {
+    fn push_values<T: Copy>(
+        &self,
+        state: &mut HistogramState,
+        values: &[T],
+        to_f64: impl Fn(T) -> f64,
+    ) {
         for &value in values {
             let value = to_f64(value);
             if value.is_nan() {
@@ -56,31 +64,44 @@ impl Analyzer for Histogram {
     fn zero(&self, _: &Arc<dyn ScratchSpace>) -> Result<HistogramState> {
         let increasing = self.edges.windows(2).all(|pair| pair[0] < pair[1]);
         if self.edges.is_empty() || !increasing || !self.edges.iter().all(|edge| edge.is_finite()) {
-            return Err(Fault::new(codes::BAD_VALUE, "edges of a histogram have to be finite and increasing"));
+            return Err(Fault::new(
+                codes::BAD_VALUE,
+                "edges of a histogram have to be finite and increasing",
+            ));
         }
-        Ok(HistogramState { counts: vec![0; self.edges.len() + 1], nans: 0, nulls: 0 })
+        Ok(HistogramState {
+            counts: vec![0; self.edges.len() + 1],
+            nans: 0,
+            nulls: 0,
+        })
     }
 
     fn update(&self, state: &mut HistogramState, input: &AnalyzerInput<'_>) -> Result<()> {
         let column = single_column(input)?;
         state.nulls += column.logical_null_count() as u64;
         match NumericColumn::of(column)? {
-            NumericColumn::Float64(array) => {
-                valid_slices(&array, |values| self.push_values(state, values, |value| value))
+            NumericColumn::Float64(array) => valid_slices(&array, |values| {
+                self.push_values(state, values, |value| value)
+            }),
+            NumericColumn::Float32(array) => {
+                valid_slices(&array, |values| self.push_values(state, values, f64::from))
             }
-            NumericColumn::Float32(array) => valid_slices(&array, |values| self.push_values(state, values, f64::from)),
-            NumericColumn::Int64(array) => {
-                valid_slices(&array, |values| self.push_values(state, values, |value| value as f64))
-            }
-            NumericColumn::UInt64(array) => {
-                valid_slices(&array, |values| self.push_values(state, values, |value| value as f64))
-            }
+            NumericColumn::Int64(array) => valid_slices(&array, |values| {
+                self.push_values(state, values, |value| value as f64)
+            }),
+            NumericColumn::UInt64(array) => valid_slices(&array, |values| {
+                self.push_values(state, values, |value| value as f64)
+            }),
         }
         Ok(())
     }
 
     fn merge(&self, state: &mut HistogramState, later: HistogramState) -> Result<()> {
-        state.counts.iter_mut().zip(&later.counts).for_each(|(count, more)| *count += more);
+        state
+            .counts
+            .iter_mut()
+            .zip(&later.counts)
+            .for_each(|(count, more)| *count += more);
         state.nans += later.nans;
         state.nulls += later.nulls;
         Ok(())
@@ -93,7 +114,11 @@ impl Analyzer for Histogram {
         state.counts.iter().try_for_each(|&count| out.varint(count))
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<HistogramState> {
+    fn decode(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<HistogramState> {
         let mut state = Analyzer::zero(self, scratch)?;
         let mut input = StateDecoder(input);
         state.nans = input.varint()?;
@@ -107,7 +132,11 @@ impl Analyzer for Histogram {
     fn finish(&self, state: HistogramState) -> Result<Finding> {
         let edges = self.edges.iter().copied().map(Some);
         let missing = [Some(f64::NAN), None];
-        let lower: Float64Array = [Some(f64::NEG_INFINITY)].into_iter().chain(edges.clone()).chain(missing).collect();
+        let lower: Float64Array = [Some(f64::NEG_INFINITY)]
+            .into_iter()
+            .chain(edges.clone())
+            .chain(missing)
+            .collect();
         let upper: Float64Array = edges.chain([Some(f64::INFINITY)]).chain(missing).collect();
         let counts = UInt64Array::from([state.counts, vec![state.nans, state.nulls]].concat());
         Finding::of([

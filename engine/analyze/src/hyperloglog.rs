@@ -3,10 +3,12 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, Float64Array, PrimitiveArray, StringArray, UInt64Array};
+use arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, Float64Array, PrimitiveArray, StringArray, UInt64Array,
+};
 use forebay_model::{
-    Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, StringColumn, codes,
-    logical_type,
+    Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder,
+    StringColumn, codes, logical_type,
 };
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
@@ -66,7 +68,10 @@ impl SeenValues {
         array: &PrimitiveArray<T>,
         bytes: impl Fn(T::Native) -> [u8; N],
     ) {
-        array.iter().flatten().for_each(|value| self.add(&bytes(value), || value.to_string()));
+        array
+            .iter()
+            .flatten()
+            .for_each(|value| self.add(&bytes(value), || value.to_string()));
     }
 }
 
@@ -94,15 +99,23 @@ impl RegisterRank {
     pub(crate) fn of(hash: u64, precision: u32) -> Self {
         // The sentinel bit limits the rank.
         let rank = ((hash << precision) | (1 << (precision - 1))).leading_zeros() as u8 + 1;
-        RegisterRank { register: (hash >> (64 - precision)) as usize, rank }
+        RegisterRank {
+            register: (hash >> (64 - precision)) as usize,
+            rank,
+        }
     }
 }
 
 /// The number of distinct hashes that `2^precision` registers have seen: Ertl 2017, algorithm 6.
 pub(crate) fn estimate(ranks: &[u8]) -> f64 {
-    let (m, q) = (ranks.len() as f64, 64 - ranks.len().trailing_zeros() as usize);
+    let (m, q) = (
+        ranks.len() as f64,
+        64 - ranks.len().trailing_zeros() as usize,
+    );
     let mut counts = [0.0; 66];
-    ranks.iter().for_each(|&rank| counts[usize::from(rank).min(65)] += 1.0);
+    ranks
+        .iter()
+        .for_each(|&rank| counts[usize::from(rank).min(65)] += 1.0);
     let mut z = m * tau(1.0 - counts[q + 1] / m);
     for &count in counts[1..=q].iter().rev() {
         z = 0.5 * (z + count);
@@ -145,7 +158,12 @@ fn tau(mut x: f64) -> f64 {
 
 impl DistinctCountState {
     fn flush(&mut self) -> Result<()> {
-        let DistinctCountState { nulls, values, dictionary, .. } = self;
+        let DistinctCountState {
+            nulls,
+            values,
+            dictionary,
+            ..
+        } = self;
         dictionary.flush(|text, count| add_text(values, nulls, text, count))
     }
 
@@ -160,14 +178,20 @@ impl DistinctCountState {
             if double.is_nan() {
                 self.nans += 1;
             } else {
-                self.values.add(&(double + 0.0).to_le_bytes(), || text(value));
+                self.values
+                    .add(&(double + 0.0).to_le_bytes(), || text(value));
             }
         }
         self.nulls += array.null_count() as u64;
     }
 }
 
-fn add_text(values: &mut SeenValues, nulls: &mut u64, text: Option<&str>, count: u64) -> Result<()> {
+fn add_text(
+    values: &mut SeenValues,
+    nulls: &mut u64,
+    text: Option<&str>,
+    count: u64,
+) -> Result<()> {
     match text {
         Some(text) => values.add(text.as_bytes(), || text.to_owned()),
         None => *nulls += count,
@@ -195,9 +219,20 @@ impl Analyzer for DistinctCount {
             let message = format!("precision {} is not between 4 and 18", self.precision);
             return Err(Fault::new(codes::BAD_VALUE, message));
         }
-        let registers = HllRegisters { ranks: vec![0; 1 << self.precision], precision: u32::from(self.precision) };
-        let values = SeenValues { registers, examples: ValueExamples::default() };
-        Ok(DistinctCountState { nulls: 0, nans: 0, values, dictionary: DictionaryCounts::default() })
+        let registers = HllRegisters {
+            ranks: vec![0; 1 << self.precision],
+            precision: u32::from(self.precision),
+        };
+        let values = SeenValues {
+            registers,
+            examples: ValueExamples::default(),
+        };
+        Ok(DistinctCountState {
+            nulls: 0,
+            nans: 0,
+            values,
+            dictionary: DictionaryCounts::default(),
+        })
     }
 
     fn update(&self, state: &mut DistinctCountState, input: &AnalyzerInput<'_>) -> Result<()> {
@@ -205,14 +240,25 @@ impl Analyzer for DistinctCount {
         state.nulls += null_lists;
         for part in &parts {
             if !logical_type(part.data_type()).is_numeric() {
-                let DistinctCountState { nulls, values, dictionary, .. } = state;
-                dictionary.push(&StringColumn::of(part)?, |text, count| add_text(values, nulls, text, count))?;
+                let DistinctCountState {
+                    nulls,
+                    values,
+                    dictionary,
+                    ..
+                } = state;
+                dictionary.push(&StringColumn::of(part)?, |text, count| {
+                    add_text(values, nulls, text, count)
+                })?;
                 continue;
             }
             match NumericColumn::of(part)? {
                 // The sum is 0.0 for -0.0, whichever comes first.
-                NumericColumn::Float64(array) => state.push_floats(&array, |value| format!("{:?}", value + 0.0)),
-                NumericColumn::Float32(array) => state.push_floats(&array, |value| format!("{:?}", value + 0.0)),
+                NumericColumn::Float64(array) => {
+                    state.push_floats(&array, |value| format!("{:?}", value + 0.0))
+                }
+                NumericColumn::Float32(array) => {
+                    state.push_floats(&array, |value| format!("{:?}", value + 0.0))
+                }
                 NumericColumn::Int64(array) => {
                     state.values.add_integers(&array, i64::to_le_bytes);
                     state.nulls += array.null_count() as u64;
@@ -224,14 +270,23 @@ impl Analyzer for DistinctCount {
             }
         }
         // A dictionary is kept only while it is about as small as the registers.
-        if state.dictionary.size_bytes() > 1 << 20 { state.flush() } else { Ok(()) }
+        if state.dictionary.size_bytes() > 1 << 20 {
+            state.flush()
+        } else {
+            Ok(())
+        }
     }
 
     fn merge(&self, state: &mut DistinctCountState, mut later: DistinctCountState) -> Result<()> {
         later.flush()?;
         state.nulls += later.nulls;
         state.nans += later.nans;
-        let pairs = state.values.registers.ranks.iter_mut().zip(&later.values.registers.ranks);
+        let pairs = state
+            .values
+            .registers
+            .ranks
+            .iter_mut()
+            .zip(&later.values.registers.ranks);
         pairs.for_each(|(rank, &other)| *rank = (*rank).max(other));
         state.values.examples.merge(later.values.examples);
         Ok(())
@@ -246,14 +301,27 @@ impl Analyzer for DistinctCount {
         state.values.examples.encode(&mut out)
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<DistinctCountState> {
+    fn decode(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<DistinctCountState> {
         let mut state = Analyzer::zero(self, scratch)?;
         let mut input = StateDecoder(input);
         state.nulls = input.varint()?;
         state.nans = input.varint()?;
         input.raw(&mut state.values.registers.ranks)?;
-        if state.values.registers.ranks.iter().any(|&rank| rank > 65 - self.precision) {
-            return Err(Fault::new(codes::CORRUPT, "a state has a register value out of range"));
+        if state
+            .values
+            .registers
+            .ranks
+            .iter()
+            .any(|&rank| rank > 65 - self.precision)
+        {
+            return Err(Fault::new(
+                codes::CORRUPT,
+                "a state has a register value out of range",
+            ));
         }
         state.values.examples = ValueExamples::decode(&mut input)?;
         Ok(state)
@@ -268,13 +336,22 @@ impl Analyzer for DistinctCount {
             ("estimate", Arc::new(estimate) as ArrayRef),
             ("nulls", count(state.nulls)),
             ("nans", count(state.nans)),
-            ("examples", Arc::new(StringArray::from(vec![examples])) as ArrayRef),
+            (
+                "examples",
+                Arc::new(StringArray::from(vec![examples])) as ArrayRef,
+            ),
         ])
     }
 
     fn size_bytes(&self, state: &DistinctCountState) -> usize {
-        let SeenValues { registers, examples } = &state.values;
-        size_of::<DistinctCountState>() + registers.ranks.len() + examples.size_bytes() + state.dictionary.size_bytes()
+        let SeenValues {
+            registers,
+            examples,
+        } = &state.values;
+        size_of::<DistinctCountState>()
+            + registers.ranks.len()
+            + examples.size_bytes()
+            + state.dictionary.size_bytes()
     }
 
     fn size_bytes_max(&self, _: usize) -> usize {

@@ -25,13 +25,23 @@ impl Interner {
     pub(crate) fn code(&mut self, text: &[u8]) -> Result<u32> {
         let hash = xxh3_64(text);
         let (hashes, ends, bytes) = (&self.hashes, &self.ends, &self.bytes);
-        let same = |&code: &u32| hashes[code as usize] == hash && text == slice_of(ends, bytes, code as usize);
+        let same = |&code: &u32| {
+            hashes[code as usize] == hash && text == slice_of(ends, bytes, code as usize)
+        };
         if let Some(&code) = self.table.find(hash, same) {
             return Ok(code);
         }
-        let code = u32::try_from(self.ends.len()).ok().filter(|code| *code < (1 << CODE_BITS) - 2);
-        let code = code.ok_or_else(|| Fault::new(codes::LIMIT, "more than 2^31 distinct values in a key column"))?;
-        self.table.insert_unique(hash, code, |&code| hashes[code as usize]);
+        let code = u32::try_from(self.ends.len())
+            .ok()
+            .filter(|code| *code < (1 << CODE_BITS) - 2);
+        let code = code.ok_or_else(|| {
+            Fault::new(
+                codes::LIMIT,
+                "more than 2^31 distinct values in a key column",
+            )
+        })?;
+        self.table
+            .insert_unique(hash, code, |&code| hashes[code as usize]);
         self.hashes.push(hash);
         self.bytes.extend_from_slice(text);
         self.ends.push(self.bytes.len());
@@ -49,11 +59,20 @@ impl Interner {
     /// All strings by code; they are UTF-8.
     pub(crate) fn to_text_array(&self) -> Result<ArrayRef> {
         if i32::try_from(self.bytes.len()).is_err() {
-            return Err(Fault::new(codes::LIMIT, "the keys of one state hold more than 2 GiB"));
+            return Err(Fault::new(
+                codes::LIMIT,
+                "the keys of one state hold more than 2 GiB",
+            ));
         }
-        let offsets: Vec<i32> = std::iter::once(0).chain(self.ends.iter().map(|end| *end as i32)).collect();
+        let offsets: Vec<i32> = std::iter::once(0)
+            .chain(self.ends.iter().map(|end| *end as i32))
+            .collect();
         let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-        Ok(Arc::new(StringArray::try_new(offsets, Buffer::from_slice_ref(&self.bytes), None)?))
+        Ok(Arc::new(StringArray::try_new(
+            offsets,
+            Buffer::from_slice_ref(&self.bytes),
+            None,
+        )?))
     }
 
     /// The place of each code's string among all strings in the order of their bytes.
@@ -61,13 +80,19 @@ impl Interner {
         let mut order: Vec<u32> = (0..self.len() as u32).collect();
         order.sort_unstable_by(|a, b| self.get(*a as usize).cmp(self.get(*b as usize)));
         let mut ranks = vec![0; order.len()];
-        order.into_iter().zip(0..).for_each(|(code, rank)| ranks[code as usize] = rank);
+        order
+            .into_iter()
+            .zip(0..)
+            .for_each(|(code, rank)| ranks[code as usize] = rank);
         ranks
     }
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.table.allocation_size() + 8 * self.hashes.capacity() + 8 * self.ends.capacity() + self.bytes.capacity()
+        self.table.allocation_size()
+            + 8 * self.hashes.capacity()
+            + 8 * self.ends.capacity()
+            + self.bytes.capacity()
     }
 
     pub(crate) fn clear(&mut self) {

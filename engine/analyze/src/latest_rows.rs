@@ -7,7 +7,8 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use forebay_model::{
-    Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, codes, logical_type,
+    Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder,
+    codes, logical_type,
 };
 use serde_json::{Value, json};
 
@@ -44,7 +45,10 @@ struct LatestRow {
 
 impl Default for LatestRow {
     fn default() -> Self {
-        LatestRow { time: i64::MIN, values: Vec::new() }
+        LatestRow {
+            time: i64::MIN,
+            values: Vec::new(),
+        }
     }
 }
 
@@ -61,7 +65,10 @@ impl SpillValue for LatestRow {
     }
 
     fn read(input: &mut StateDecoder<'_>) -> Result<Self> {
-        Ok(LatestRow { time: input.signed()?, values: input.bytes(VALUES_BYTES_MAX)? })
+        Ok(LatestRow {
+            time: input.signed()?,
+            values: input.bytes(VALUES_BYTES_MAX)?,
+        })
     }
 
     fn heap_bytes(&self) -> usize {
@@ -80,7 +87,12 @@ impl Analyzer for LatestRows {
     }
 
     fn config(&self) -> Value {
-        let names = |types: &[DataType]| types.iter().map(|own| logical_type(own).to_string()).collect::<Vec<String>>();
+        let names = |types: &[DataType]| {
+            types
+                .iter()
+                .map(|own| logical_type(own).to_string())
+                .collect::<Vec<String>>()
+        };
         json!({ "keys": names(&self.keys), "time": logical_type(&self.time).to_string(), "values": names(&self.values) })
     }
 
@@ -91,14 +103,20 @@ impl Analyzer for LatestRows {
     fn update(&self, state: &mut LatestRowsState, input: &AnalyzerInput<'_>) -> Result<()> {
         let columns = input.columns;
         if columns.len() != self.keys.len() + 1 + self.values.len() {
-            return Err(Fault::internal("the latest rows received the wrong number of columns"));
+            return Err(Fault::internal(
+                "the latest rows received the wrong number of columns",
+            ));
         }
         let (keys, rest) = columns.split_at(self.keys.len());
         let encoded = |columns: &[ArrayRef], types: &[DataType]| {
             let each = columns.iter().zip(types);
-            each.map(|(column, own)| KeyColumn::of(column, &logical_type(own))).collect::<Result<Vec<_>>>()
+            each.map(|(column, own)| KeyColumn::of(column, &logical_type(own)))
+                .collect::<Result<Vec<_>>>()
         };
-        let (keys, values) = (encoded(keys, &self.keys)?, encoded(&rest[1..], &self.values)?);
+        let (keys, values) = (
+            encoded(keys, &self.keys)?,
+            encoded(&rest[1..], &self.values)?,
+        );
         let times = ticks(&rest[0])?;
         let map = &mut state.0;
         let mut cache = SlotCache::default();
@@ -115,7 +133,9 @@ impl Analyzer for LatestRows {
                     return;
                 }
                 row_values.clear();
-                values.iter().for_each(|column| column.write(row, &mut row_values));
+                values
+                    .iter()
+                    .for_each(|column| column.write(row, &mut row_values));
                 too_long = row_values.len() > VALUES_BYTES_MAX;
                 if time > held.time || row_values > held.values {
                     held.time = time;
@@ -123,8 +143,9 @@ impl Analyzer for LatestRows {
                 }
             });
             if too_long {
-                let message =
-                    format!("the columns that are carried on hold more than {VALUES_BYTES_MAX} bytes in a row");
+                let message = format!(
+                    "the columns that are carried on hold more than {VALUES_BYTES_MAX} bytes in a row"
+                );
                 return Err(Fault::new(codes::LIMIT, message).hint("carry fewer columns on"));
             }
         }
@@ -139,13 +160,24 @@ impl Analyzer for LatestRows {
         state.0.encode(out)
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<LatestRowsState> {
-        Ok(LatestRowsState(SpillMap::decode(input, scratch, KeyOrder::Bytes)?))
+    fn decode(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<LatestRowsState> {
+        Ok(LatestRowsState(SpillMap::decode(
+            input,
+            scratch,
+            KeyOrder::Bytes,
+        )?))
     }
 
     fn finish(&self, mut state: LatestRowsState) -> Result<Finding> {
         let types = |types: &[DataType]| types.iter().map(logical_type).collect::<Vec<_>>();
-        let (mut keys, mut values) = (KeyTable::new(&types(&self.keys)), KeyTable::new(&types(&self.values)));
+        let (mut keys, mut values) = (
+            KeyTable::new(&types(&self.keys)),
+            KeyTable::new(&types(&self.values)),
+        );
         let mut times = Vec::new();
         state.0.for_each(|key, row| {
             keys.push(key)?;
@@ -157,13 +189,22 @@ impl Analyzer for LatestRows {
         let mut columns: Vec<(String, ArrayRef)> = Vec::new();
         let named = |columns: Vec<ArrayRef>, types: &[DataType], name: &str| {
             let each = columns.into_iter().zip(types).enumerate();
-            each.map(|(at, (column, own))| Ok((format!("{name}{}", at + 1), cast(&column, &logical_type(own))?)))
-                .collect::<Result<Vec<_>>>()
+            each.map(|(at, (column, own))| {
+                Ok((
+                    format!("{name}{}", at + 1),
+                    cast(&column, &logical_type(own))?,
+                ))
+            })
+            .collect::<Result<Vec<_>>>()
         };
         columns.extend(named(keys.finish()?, &self.keys, "key")?);
         columns.push(("time".into(), Arc::new(Int64Array::from(times))));
         columns.extend(named(values.finish()?, &self.values, "value")?);
-        Finding::of(columns.iter().map(|(name, column)| (name.as_str(), column.clone())))
+        Finding::of(
+            columns
+                .iter()
+                .map(|(name, column)| (name.as_str(), column.clone())),
+        )
     }
 
     fn size_bytes(&self, state: &LatestRowsState) -> usize {
@@ -174,6 +215,12 @@ impl Analyzer for LatestRows {
 /// Times as ticks of their own type.
 fn ticks(times: &ArrayRef) -> Result<Int64Array> {
     let narrow = matches!(times.data_type(), DataType::Date32 | DataType::Time32(_));
-    let times = if narrow { &cast(times, &DataType::Int32)? } else { times };
-    Ok(cast(times, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+    let times = if narrow {
+        &cast(times, &DataType::Int32)?
+    } else {
+        times
+    };
+    Ok(cast(times, &DataType::Int64)?
+        .as_primitive::<Int64Type>()
+        .clone())
 }

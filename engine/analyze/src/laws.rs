@@ -6,7 +6,8 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::concat_batches;
 use forebay_model::{
-    AnalyzerInput, AnyAnalyzer, AnyState, Fault, Finding, MemoryScratch, RowKeys, ScratchSpace, codes,
+    AnalyzerInput, AnyAnalyzer, AnyState, Fault, Finding, MemoryScratch, RowKeys, ScratchSpace,
+    codes,
 };
 
 /// Small enough that a few thousand distinct keys spill many times.
@@ -28,7 +29,9 @@ struct LawChecker<'a> {
 /// Checks all laws on these rows; the error names the violated law. `seed` determines cuts, groupings and shuffles.
 /// Row keys derive from the rows' positions.
 pub fn check_laws(analyzer: &dyn AnyAnalyzer, batches: &[RecordBatch], seed: u64) -> LawResult<()> {
-    let Some(first) = batches.first() else { return Ok(()) };
+    let Some(first) = batches.first() else {
+        return Ok(());
+    };
     let whole = concat_batches(&first.schema(), batches).map_err(|error| error.to_string())?;
     let keys = RowKeys::sequence(seed, 0, whole.num_rows());
     let mut court = LawChecker {
@@ -65,7 +68,14 @@ pub fn compute_finding(
         let keys = RowKeys::sequence(0, row, batch.num_rows());
         row += batch.num_rows() as u64;
         let keys = analyzer.needs_row_keys().then_some(keys.as_slice());
-        analyzer.update(&mut state, &AnalyzerInput { columns: batch.columns(), rows: batch.num_rows(), keys })?;
+        analyzer.update(
+            &mut state,
+            &AnalyzerInput {
+                columns: batch.columns(),
+                rows: batch.num_rows(),
+                keys,
+            },
+        )?;
     }
     analyzer.finish(state)
 }
@@ -76,9 +86,23 @@ impl LawChecker<'_> {
     }
 
     fn update(&self, state: &mut AnyState, start: usize, end: usize) -> Result<(), Fault> {
-        let columns: Vec<ArrayRef> = self.columns.iter().map(|column| column.slice(start, end - start)).collect();
-        let keys = self.analyzer.needs_row_keys().then(|| &self.keys[start..end]);
-        self.analyzer.update(state, &AnalyzerInput { columns: &columns, rows: end - start, keys })
+        let columns: Vec<ArrayRef> = self
+            .columns
+            .iter()
+            .map(|column| column.slice(start, end - start))
+            .collect();
+        let keys = self
+            .analyzer
+            .needs_row_keys()
+            .then(|| &self.keys[start..end]);
+        self.analyzer.update(
+            state,
+            &AnalyzerInput {
+                columns: &columns,
+                rows: end - start,
+                keys,
+            },
+        )
     }
 
     fn state(&self, ranges: &[(usize, usize)]) -> LawResult<AnyState> {
@@ -91,7 +115,9 @@ impl LawChecker<'_> {
 
     fn encode(&self, mut state: AnyState) -> LawResult<Vec<u8>> {
         let mut bytes = Vec::new();
-        self.analyzer.encode(&mut state, &mut bytes).map_err(fault_text)?;
+        self.analyzer
+            .encode(&mut state, &mut bytes)
+            .map_err(fault_text)?;
         Ok(bytes)
     }
 
@@ -102,7 +128,10 @@ impl LawChecker<'_> {
 
     fn batch_sizes(&self, bytes: &[u8]) -> LawResult<()> {
         for size in [1, 7, 1000] {
-            let ranges: Vec<_> = (0..self.rows()).step_by(size).map(|at| (at, (at + size).min(self.rows()))).collect();
+            let ranges: Vec<_> = (0..self.rows())
+                .step_by(size)
+                .map(|at| (at, (at + size).min(self.rows())))
+                .collect();
             let state = self.state(&ranges)?;
             self.expect_bytes(bytes, state, &format!("batches of {size} rows"))?;
         }
@@ -120,11 +149,16 @@ impl LawChecker<'_> {
 
     fn grouping(&mut self, bytes: &[u8]) -> LawResult<()> {
         for round in 0..6 {
-            let mut cuts: Vec<usize> = (0..round + 1).map(|_| self.random.below(self.rows() + 1)).collect();
+            let mut cuts: Vec<usize> = (0..round + 1)
+                .map(|_| self.random.below(self.rows() + 1))
+                .collect();
             cuts.extend([0, self.rows()]);
             cuts.sort_unstable();
             let spans: Vec<_> = cuts.windows(2).map(|pair| (pair[0], pair[1])).collect();
-            let mut states = spans.iter().map(|&span| self.state(&[span])).collect::<LawResult<Vec<_>>>()?;
+            let mut states = spans
+                .iter()
+                .map(|&span| self.state(&[span]))
+                .collect::<LawResult<Vec<_>>>()?;
             while states.len() > 1 {
                 let at = self.random.below(states.len() - 1);
                 let later = states.remove(at + 1);
@@ -132,7 +166,11 @@ impl LawChecker<'_> {
                 states.insert(at, self.merge(earlier, later)?);
             }
             let Some(state) = states.pop() else { continue };
-            self.expect_bytes(bytes, state, &format!("spans {spans:?}, merged in another grouping"))?;
+            self.expect_bytes(
+                bytes,
+                state,
+                &format!("spans {spans:?}, merged in another grouping"),
+            )?;
             if self.analyzer.order_free() {
                 self.merging_in_any_order(bytes, spans)?;
             }
@@ -140,7 +178,11 @@ impl LawChecker<'_> {
         Ok(())
     }
 
-    fn merging_in_any_order(&mut self, bytes: &[u8], mut spans: Vec<(usize, usize)>) -> LawResult<()> {
+    fn merging_in_any_order(
+        &mut self,
+        bytes: &[u8],
+        mut spans: Vec<(usize, usize)>,
+    ) -> LawResult<()> {
         for last in (1..spans.len()).rev() {
             spans.swap(last, self.random.below(last + 1));
         }
@@ -155,32 +197,54 @@ impl LawChecker<'_> {
     fn stable_bytes(&mut self, bytes: &[u8]) -> LawResult<()> {
         let decode = |bytes: &[u8]| {
             let mut rest = bytes;
-            let state = self.analyzer.decode(&mut rest, &self.scratch).map_err(fault_text)?;
-            if rest.is_empty() { Ok(state) } else { Err(format!("decode left {} bytes", rest.len())) }
+            let state = self
+                .analyzer
+                .decode(&mut rest, &self.scratch)
+                .map_err(fault_text)?;
+            if rest.is_empty() {
+                Ok(state)
+            } else {
+                Err(format!("decode left {} bytes", rest.len()))
+            }
         };
         self.expect_bytes(bytes, decode(bytes)?, "decode, then encode")?;
         let at = self.rows() / 3;
         let mut early = self.state(&[(0, at)])?;
-        self.analyzer.encode(&mut early, &mut Vec::new()).map_err(fault_text)?;
+        self.analyzer
+            .encode(&mut early, &mut Vec::new())
+            .map_err(fault_text)?;
         let mut resumed = decode(&self.encode(early)?)?;
-        self.update(&mut resumed, at, self.rows()).map_err(fault_text)?;
+        self.update(&mut resumed, at, self.rows())
+            .map_err(fault_text)?;
         self.expect_bytes(bytes, resumed, "an update after decode")?;
         let (whole, again) = (self.state(&[(0, self.rows())])?, decode(bytes)?);
-        let (whole, again) =
-            (self.analyzer.finish(whole).map_err(fault_text)?, self.analyzer.finish(again).map_err(fault_text)?);
-        if whole.table() == again.table() { Ok(()) } else { Err("finish differs after decode".into()) }
+        let (whole, again) = (
+            self.analyzer.finish(whole).map_err(fault_text)?,
+            self.analyzer.finish(again).map_err(fault_text)?,
+        );
+        if whole.table() == again.table() {
+            Ok(())
+        } else {
+            Err("finish differs after decode".into())
+        }
     }
 
     /// A condensed state gives the same finding, also after encoding and decoding.
     fn condensing(&self) -> LawResult<()> {
-        let whole = self.analyzer.finish(self.state(&[(0, self.rows())])?).map_err(fault_text)?;
+        let whole = self
+            .analyzer
+            .finish(self.state(&[(0, self.rows())])?)
+            .map_err(fault_text)?;
         let condensed = || {
             let mut state = self.state(&[(0, self.rows())])?;
             self.analyzer.condense(&mut state).map_err(fault_text)?;
             Ok::<_, String>(state)
         };
         let bytes = self.encode(condensed()?)?;
-        let read = self.analyzer.decode(&mut bytes.as_slice(), &self.scratch).map_err(fault_text)?;
+        let read = self
+            .analyzer
+            .decode(&mut bytes.as_slice(), &self.scratch)
+            .map_err(fault_text)?;
         for state in [condensed()?, read] {
             if self.analyzer.finish(state).map_err(fault_text)?.table() != whole.table() {
                 return Err("finish differs after condense".into());
@@ -200,30 +264,51 @@ impl LawChecker<'_> {
         let merged = self.merge(spilled(0, half)?, spilled(half, self.rows())?)?;
         self.expect_bytes(bytes, merged, "states, spilled and merged")?;
         let mut updated = spilled(0, half)?;
-        self.update(&mut updated, half, self.rows()).map_err(fault_text)?;
+        self.update(&mut updated, half, self.rows())
+            .map_err(fault_text)?;
         self.expect_bytes(bytes, updated, "an update after spilling")
     }
 
     /// Shares of two spans, merged share by share and then with each other, equal the merged state.
     fn sharing(&mut self, bytes: &[u8]) -> LawResult<()> {
         let half = self.rows() / 2;
-        let (mut early, mut late) = (self.state(&[(0, half)])?, self.state(&[(half, self.rows())])?);
+        let (mut early, mut late) = (
+            self.state(&[(0, half)])?,
+            self.state(&[(half, self.rows())])?,
+        );
         if self.analyzer.divisible_bytes(&early).is_none() {
             return Ok(());
         }
         let divide = |state: &mut AnyState| {
             let mut bytes = vec![Vec::new(); 3];
-            let mut shares: Vec<&mut dyn Write> = bytes.iter_mut().map(|share| share as &mut dyn Write).collect();
-            self.analyzer.encode_shares(state, &mut shares).map_err(fault_text)?;
+            let mut shares: Vec<&mut dyn Write> = bytes
+                .iter_mut()
+                .map(|share| share as &mut dyn Write)
+                .collect();
+            self.analyzer
+                .encode_shares(state, &mut shares)
+                .map_err(fault_text)?;
             Ok::<_, String>(bytes)
         };
         let mut all = None;
         for (early, late) in divide(&mut early)?.iter().zip(&divide(&mut late)?).rev() {
-            let decode = |mut bytes: &[u8]| self.analyzer.decode(&mut bytes, &self.scratch).map_err(fault_text);
-            let large = |mut bytes: &[u8]| self.analyzer.decode_large(&mut bytes, &self.scratch).map_err(fault_text);
+            let decode = |mut bytes: &[u8]| {
+                self.analyzer
+                    .decode(&mut bytes, &self.scratch)
+                    .map_err(fault_text)
+            };
+            let large = |mut bytes: &[u8]| {
+                self.analyzer
+                    .decode_large(&mut bytes, &self.scratch)
+                    .map_err(fault_text)
+            };
             self.expect_bytes(early, large(early)?, "a share, read as a large state")?;
             // Of either kind.
-            let early = if all.is_none() { decode(early)? } else { large(early)? };
+            let early = if all.is_none() {
+                decode(early)?
+            } else {
+                large(early)?
+            };
             let share = self.merge(early, large(late)?)?;
             all = Some(match all {
                 Some(all) => self.merge(all, share)?,
@@ -238,7 +323,9 @@ impl LawChecker<'_> {
         for _ in 0..8 {
             let cut = self.random.below(bytes.len().max(1));
             for read in [<dyn AnyAnalyzer>::decode, <dyn AnyAnalyzer>::decode_large] {
-                if !bytes.is_empty() && read(self.analyzer, &mut &bytes[..cut], &self.scratch).is_ok() {
+                if !bytes.is_empty()
+                    && read(self.analyzer, &mut &bytes[..cut], &self.scratch).is_ok()
+                {
                     return Err(format!("decode accepts {cut} of {} bytes", bytes.len()));
                 }
             }
@@ -252,22 +339,30 @@ impl LawChecker<'_> {
     }
 
     fn bounded_memory(&mut self, bytes: &[u8]) -> LawResult<()> {
-        self.scratch = Arc::new(MemoryScratch { budget_bytes: BUDGET_BYTES_SMALL });
+        self.scratch = Arc::new(MemoryScratch {
+            budget_bytes: BUDGET_BYTES_SMALL,
+        });
         let mut state = match self.analyzer.zero(&self.scratch) {
             // Refusing a budget that is too small at once keeps the law.
             Err(fault) if fault.code() == codes::MEMORY => return Ok(()),
             other => other.map_err(fault_text)?,
         };
         for start in (0..self.rows()).step_by(100) {
-            self.update(&mut state, start, (start + 100).min(self.rows())).map_err(fault_text)?;
+            self.update(&mut state, start, (start + 100).min(self.rows()))
+                .map_err(fault_text)?;
             let size = self.analyzer.size_bytes(&state);
             if size > BUDGET_BYTES_SMALL + BYTES_BEYOND_BUDGET {
-                return Err(format!("a state of {size} bytes on a budget of {BUDGET_BYTES_SMALL}"));
+                return Err(format!(
+                    "a state of {size} bytes on a budget of {BUDGET_BYTES_SMALL}"
+                ));
             }
         }
         self.expect_bytes(bytes, state, "a small budget")?;
         let half = self.rows() / 2;
-        let (early, late) = (self.state(&[(0, half)])?, self.state(&[(half, self.rows())])?);
+        let (early, late) = (
+            self.state(&[(0, half)])?,
+            self.state(&[(half, self.rows())])?,
+        );
         self.expect_bytes(bytes, self.merge(early, late)?, "a merge on a small budget")
     }
 
@@ -276,7 +371,11 @@ impl LawChecker<'_> {
         if other == bytes {
             return Ok(());
         }
-        let at = other.iter().zip(bytes).position(|(a, b)| a != b).unwrap_or(other.len().min(bytes.len()));
+        let at = other
+            .iter()
+            .zip(bytes)
+            .position(|(a, b)| a != b)
+            .unwrap_or(other.len().min(bytes.len()));
         Err(format!(
             "{}: {law}: other bytes ({} instead of {}) from byte {at} on",
             self.analyzer.kind(),

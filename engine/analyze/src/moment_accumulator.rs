@@ -86,8 +86,15 @@ pub(crate) fn decompose(value: f64) -> (i64, i32) {
     let bits = value.to_bits();
     let exponent = (bits >> 52) as i32 & 0x7ff;
     let fraction = (bits & ((1 << 52) - 1)) as i64;
-    let mantissa = if exponent == 0 { fraction } else { fraction | 1 << 52 };
-    (if value < 0.0 { -mantissa } else { mantissa }, exponent.max(1) - 1075)
+    let mantissa = if exponent == 0 {
+        fraction
+    } else {
+        fraction | 1 << 52
+    };
+    (
+        if value < 0.0 { -mantissa } else { mantissa },
+        exponent.max(1) - 1075,
+    )
 }
 
 impl MomentAccumulator {
@@ -174,7 +181,12 @@ impl MomentAccumulator {
             Some(infinite) => [Some(infinite), Some(infinite), Some(f64::NAN)],
             None => {
                 let mean = self.sum.divided(self.finite);
-                [self.sum.to_f64(), mean, variance(self.finite, &self.sum, &self.squares)].map(Some)
+                [
+                    self.sum.to_f64(),
+                    mean,
+                    variance(self.finite, &self.sum, &self.squares),
+                ]
+                .map(Some)
             }
         }
     }
@@ -182,9 +194,15 @@ impl MomentAccumulator {
     /// The variance that divides by `n - ddof`; `None` if there are too few values.
     pub fn variance(&mut self, ddof: u32) -> Option<f64> {
         let count = self.count();
-        let freedom = count.checked_sub(u64::from(ddof)).filter(|freedom| *freedom > 0)?;
+        let freedom = count
+            .checked_sub(u64::from(ddof))
+            .filter(|freedom| *freedom > 0)?;
         let [_, _, variance] = self.results();
-        Some(if ddof == 0 { variance? } else { variance? * (count as f64 / freedom as f64) })
+        Some(if ddof == 0 {
+            variance?
+        } else {
+            variance? * (count as f64 / freedom as f64)
+        })
     }
 
     /// The minimum; `None` if there were no values.
@@ -204,7 +222,12 @@ impl MomentAccumulator {
 
     /// Writes canonical bytes.
     pub fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
-        for count in [self.finite, self.nans, self.plus_infinities, self.minus_infinities] {
+        for count in [
+            self.finite,
+            self.nans,
+            self.plus_infinities,
+            self.minus_infinities,
+        ] {
             out.varint(count)?;
         }
         out.f64(self.min)?;

@@ -30,16 +30,23 @@ impl NumericColumn {
             T::Int64 => return Ok(NumericColumn::Int64(column.as_primitive().clone())),
             T::UInt64 => return Ok(NumericColumn::UInt64(column.as_primitive().clone())),
             T::Float16 => T::Float32,
-            T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::UInt8 | T::UInt16 | T::UInt32 => T::Int64,
+            T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::UInt8 | T::UInt16 | T::UInt32 => {
+                T::Int64
+            }
             T::Date64 | T::Timestamp(..) | T::Time64(_) | T::Duration(_) => T::Int64,
             T::Date32 | T::Time32(_) => return NumericColumn::of(&cast(column, &T::Int32)?),
-            T::Decimal32(..) | T::Decimal64(..) | T::Decimal128(..) | T::Decimal256(..) => T::Float64,
+            T::Decimal32(..) | T::Decimal64(..) | T::Decimal128(..) | T::Decimal256(..) => {
+                T::Float64
+            }
             T::Null => T::Float64,
             T::Dictionary(_, value) => (**value).clone(),
             other => {
                 return Err(Fault::new(
                     codes::COLUMN_TYPE,
-                    format!("a column of type {} does not hold numbers", type_label(other)),
+                    format!(
+                        "a column of type {} does not hold numbers",
+                        type_label(other)
+                    ),
                 ));
             }
         };
@@ -58,12 +65,19 @@ impl NumericColumn {
 }
 
 /// Passes the values that are not null to `take`, in slices.
-pub(crate) fn valid_slices<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, mut take: impl FnMut(&[T::Native])) {
+pub(crate) fn valid_slices<T: ArrowPrimitiveType>(
+    array: &PrimitiveArray<T>,
+    mut take: impl FnMut(&[T::Native]),
+) {
     let Some(nulls) = array.nulls().filter(|nulls| nulls.null_count() > 0) else {
         return take(array.values());
     };
     let mut gathered = Vec::with_capacity(GATHER_ROWS.min(array.len()));
-    for (values, valid) in array.values().chunks(WORD).zip(nulls.inner().bit_chunks().iter_padded()) {
+    for (values, valid) in array
+        .values()
+        .chunks(WORD)
+        .zip(nulls.inner().bit_chunks().iter_padded())
+    {
         if valid == u64::MAX {
             gathered.extend_from_slice(values);
         } else {
@@ -88,7 +102,10 @@ pub(crate) fn valid_slices<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, mut
 pub(crate) fn single_column<'a>(input: &AnalyzerInput<'a>) -> Result<&'a ArrayRef> {
     match input.columns {
         [column] => Ok(column),
-        other => Err(Fault::internal(format!("an analyzer of one column received {} columns", other.len()))),
+        other => Err(Fault::internal(format!(
+            "an analyzer of one column received {} columns",
+            other.len()
+        ))),
     }
 }
 
@@ -96,7 +113,10 @@ pub(crate) fn single_column<'a>(input: &AnalyzerInput<'a>) -> Result<&'a ArrayRe
 pub(crate) fn two_columns<'a>(input: &AnalyzerInput<'a>) -> Result<[&'a ArrayRef; 2]> {
     match input.columns {
         [first, second] => Ok([first, second]),
-        other => Err(Fault::internal(format!("an analyzer of two columns received {} columns", other.len()))),
+        other => Err(Fault::internal(format!(
+            "an analyzer of two columns received {} columns",
+            other.len()
+        ))),
     }
 }
 
@@ -117,11 +137,25 @@ mod tests {
 
     #[test]
     fn ordered_bits_sort_as_numbers() {
-        let sorted = [f64::NEG_INFINITY, -1e300, -3.0, -5e-324, 0.0, 5e-324, 1.0, 1e15, f64::INFINITY];
+        let sorted = [
+            f64::NEG_INFINITY,
+            -1e300,
+            -3.0,
+            -5e-324,
+            0.0,
+            5e-324,
+            1.0,
+            1e15,
+            f64::INFINITY,
+        ];
         for pair in sorted.windows(2) {
             assert!(ordered_bits(pair[0]) < ordered_bits(pair[1]));
         }
-        assert!(sorted.iter().all(|&x| from_ordered_bits(ordered_bits(x)) == x));
+        assert!(
+            sorted
+                .iter()
+                .all(|&x| from_ordered_bits(ordered_bits(x)) == x)
+        );
         assert_eq!(ordered_bits(-0.0), ordered_bits(0.0));
     }
 }

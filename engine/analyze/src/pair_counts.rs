@@ -94,7 +94,10 @@ impl PairCounts {
 
     /// Counts rows of a pair of codes.
     pub fn add(&mut self, first: u32, second: u32, rows: u64) -> Result<()> {
-        match self.counts.entry(u64::from(first) << 32 | u64::from(second)) {
+        match self
+            .counts
+            .entry(u64::from(first) << 32 | u64::from(second))
+        {
             Entry::Occupied(mut known) => *known.get_mut() += rows,
             Entry::Vacant(place) => {
                 let [firsts, seconds] = &self.values;
@@ -124,6 +127,11 @@ impl PairCounts {
 
     /// Bytes of memory held, by capacity.
     pub fn size_bytes(&self) -> usize {
-        self.counts.allocation_size() + self.values.iter().map(|values| values.known.bytes()).sum::<usize>()
+        self.counts.allocation_size()
+            + self
+                .values
+                .iter()
+                .map(|values| values.known.bytes())
+                .sum::<usize>()
     }
 }

@@ -22,7 +22,9 @@ impl QuantileRequest {
     pub(crate) fn config(&self) -> Value {
         match self {
             QuantileRequest::Buckets(buckets) => json!({ "buckets": buckets }),
-            QuantileRequest::Probabilities(probabilities) => json!({ "probabilities": probabilities }),
+            QuantileRequest::Probabilities(probabilities) => {
+                json!({ "probabilities": probabilities })
+            }
         }
     }
 
@@ -30,7 +32,9 @@ impl QuantileRequest {
     pub(crate) fn ranks(&self, n: u64) -> Vec<u64> {
         let mut ranks = match self {
             _ if n == 0 => Vec::new(),
-            QuantileRequest::Buckets(buckets) => (1..*buckets).map(|k| boundary_rank(n, k, *buckets)).collect(),
+            QuantileRequest::Buckets(buckets) => (1..*buckets)
+                .map(|k| boundary_rank(n, k, *buckets))
+                .collect(),
             QuantileRequest::Probabilities(probabilities) => probabilities
                 .iter()
                 .flat_map(|&p| {
@@ -46,21 +50,36 @@ impl QuantileRequest {
 
     /// Computes the finding from the values at these ranks.
     pub(crate) fn finding(&self, n: u64, ranks: &[u64], values: &[f64]) -> Result<Finding> {
-        let at = |rank: u64| ranks.binary_search(&rank).ok().and_then(|i| values.get(i)).copied();
+        let at = |rank: u64| {
+            ranks
+                .binary_search(&rank)
+                .ok()
+                .and_then(|i| values.get(i))
+                .copied()
+        };
         match self {
             QuantileRequest::Buckets(buckets) => {
                 let last = if n == 0 { 0 } else { *buckets };
-                let boundaries: Float64Array = (1..last).map(|k| at(boundary_rank(n, k, *buckets))).collect();
+                let boundaries: Float64Array = (1..last)
+                    .map(|k| at(boundary_rank(n, k, *buckets)))
+                    .collect();
                 Finding::of([("boundary", Arc::new(boundaries) as ArrayRef)])
             }
             QuantileRequest::Probabilities(probabilities) => {
                 let value = |&p: &f64| {
                     let (low, t) = position(n, p);
-                    Some(interpolate(at(low)?, at((low + 1).min(n.saturating_sub(1)))?, t))
+                    Some(interpolate(
+                        at(low)?,
+                        at((low + 1).min(n.saturating_sub(1)))?,
+                        t,
+                    ))
                 };
                 let values: Float64Array = probabilities.iter().map(value).collect();
                 let probabilities = Float64Array::from(probabilities.clone());
-                Finding::of([("probability", Arc::new(probabilities) as ArrayRef), ("value", Arc::new(values))])
+                Finding::of([
+                    ("probability", Arc::new(probabilities) as ArrayRef),
+                    ("value", Arc::new(values)),
+                ])
             }
         }
     }
@@ -73,7 +92,10 @@ fn boundary_rank(n: u64, k: u32, buckets: u32) -> u64 {
 /// The rank below a probability's position, and the fractional distance from it.
 fn position(n: u64, probability: f64) -> (u64, f64) {
     let place = n.saturating_sub(1) as f64 * probability.clamp(0.0, 1.0);
-    ((place.floor() as u64).min(n.saturating_sub(1)), place - place.floor())
+    (
+        (place.floor() as u64).min(n.saturating_sub(1)),
+        place - place.floor(),
+    )
 }
 
 /// numpy's `_lerp`: exact at both ends and monotone. [`lerp`] where the difference overflows or an end is infinite.

@@ -39,7 +39,11 @@ impl TokenCandidate {
     }
 
     fn compare(&self, other: &Self, arena: &[u8], order: VocabularyOrder) -> Ordering {
-        let by_value = || self.prefix.cmp(&other.prefix).then_with(|| self.token(arena).cmp(other.token(arena)));
+        let by_value = || {
+            self.prefix
+                .cmp(&other.prefix)
+                .then_with(|| self.token(arena).cmp(other.token(arena)))
+        };
         let by_count = other.count.cmp(&self.count);
         match order {
             VocabularyOrder::CountThenReverse => by_count.then_with(|| by_value().reverse()),
@@ -58,7 +62,9 @@ pub(crate) struct SelectedTokens {
 impl SelectedTokens {
     /// Visits each token with its count.
     pub(crate) fn each(&self, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
-        self.kept.iter().try_for_each(|token| visit(token.token(&self.arena), token.count))
+        self.kept
+            .iter()
+            .try_for_each(|token| visit(token.token(&self.arena), token.count))
     }
 }
 
@@ -72,23 +78,45 @@ pub(crate) struct TokenRanking {
 }
 
 impl TokenRanking {
-    pub(crate) fn new(top_k: Option<usize>, order: VocabularyOrder, scratch: &Arc<dyn ScratchSpace>) -> Self {
-        TokenRanking { top_k, order, arena: Vec::new(), kept: Vec::new(), scratch: scratch.clone() }
+    pub(crate) fn new(
+        top_k: Option<usize>,
+        order: VocabularyOrder,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Self {
+        TokenRanking {
+            top_k,
+            order,
+            arena: Vec::new(),
+            kept: Vec::new(),
+            scratch: scratch.clone(),
+        }
     }
 
     /// Reserves memory for `tokens` more tokens of `bytes` bytes in total.
     pub(crate) fn reserve(&mut self, tokens: usize, bytes: usize) -> Result<()> {
-        if self.top_k.is_none() && tokens > 0 { self.grow(tokens, bytes) } else { Ok(()) }
+        if self.top_k.is_none() && tokens > 0 {
+            self.grow(tokens, bytes)
+        } else {
+            Ok(())
+        }
     }
 
     /// Requests memory for the tokens and for the finding built from them, before allocating.
     fn grow(&mut self, tokens: usize, bytes: usize) -> Result<()> {
         let (held, text) = (self.kept.len(), self.arena.len());
-        let room = |held: usize, capacity: usize, more: usize| if held + more > capacity { held + more } else { 0 };
+        let room = |held: usize, capacity: usize, more: usize| {
+            if held + more > capacity {
+                held + more
+            } else {
+                0
+            }
+        };
         let candidates = room(held, self.kept.capacity(), tokens) * size_of::<TokenCandidate>();
         let found = held * FOUND_TOKEN_BYTES + text;
-        self.scratch
-            .admit(MemoryRequest { now: candidates + room(text, self.arena.capacity(), bytes) + found, later: 0 })?;
+        self.scratch.admit(MemoryRequest {
+            now: candidates + room(text, self.arena.capacity(), bytes) + found,
+            later: 0,
+        })?;
         self.kept.reserve_exact(tokens);
         self.arena.reserve_exact(bytes);
         Ok(())
@@ -105,7 +133,12 @@ impl TokenRanking {
         }
         let (offset, length) = (self.arena.len(), token.len() as u32);
         self.arena.extend_from_slice(token);
-        self.kept.push(TokenCandidate { count, prefix: bytes_prefix(token), offset, length });
+        self.kept.push(TokenCandidate {
+            count,
+            prefix: bytes_prefix(token),
+            offset,
+            length,
+        });
         if let Some(top_k) = self.top_k
             && self.kept.len() >= (2 * top_k).max(CUT_TOKENS_MIN)
         {
@@ -129,7 +162,8 @@ impl TokenRanking {
                 other => other,
             };
             let arena = &self.arena;
-            self.kept.select_nth_unstable_by(top_k, |a, b| a.compare(b, arena, order));
+            self.kept
+                .select_nth_unstable_by(top_k, |a, b| a.compare(b, arena, order));
             self.kept.truncate(top_k);
         }
     }
@@ -139,7 +173,10 @@ impl TokenRanking {
         if let Some(top_k) = self.top_k {
             self.truncate(top_k);
         }
-        SelectedTokens { arena: self.arena, kept: self.kept }
+        SelectedTokens {
+            arena: self.arena,
+            kept: self.kept,
+        }
     }
 
     /// Builds the vocabulary finding.
@@ -149,9 +186,13 @@ impl TokenRanking {
         kept.sort_unstable_by(|a, b| a.compare(b, &arena, order));
         let bytes: usize = kept.iter().map(|token| token.length as usize).sum();
         let later = kept.len() * USED_TOKEN_BYTES + 2 * bytes;
-        scratch.admit(MemoryRequest { now: kept.len() * FOUND_TOKEN_BYTES + bytes, later })?;
+        scratch.admit(MemoryRequest {
+            now: kept.len() * FOUND_TOKEN_BYTES + bytes,
+            later,
+        })?;
         let mut text = Vec::with_capacity(bytes);
-        kept.iter().for_each(|token| text.extend_from_slice(token.token(&arena)));
+        kept.iter()
+            .for_each(|token| text.extend_from_slice(token.token(&arena)));
         drop(arena);
         let counts = UInt64Array::from_iter_values(kept.iter().map(|token| token.count));
         let text = Buffer::from_vec(text);
@@ -162,9 +203,17 @@ impl TokenRanking {
         let offsets: Vec<i64> = std::iter::once(0).chain(ends).collect();
         let tokens: ArrayRef = if i32::try_from(bytes).is_ok() {
             let offsets: ScalarBuffer<i32> = offsets.iter().map(|&offset| offset as i32).collect();
-            Arc::new(StringArray::try_new(OffsetBuffer::new(offsets), text, None)?)
+            Arc::new(StringArray::try_new(
+                OffsetBuffer::new(offsets),
+                text,
+                None,
+            )?)
         } else {
-            Arc::new(LargeStringArray::try_new(OffsetBuffer::new(offsets.into()), text, None)?)
+            Arc::new(LargeStringArray::try_new(
+                OffsetBuffer::new(offsets.into()),
+                text,
+                None,
+            )?)
         };
         Finding::of([("token", tokens), ("count", Arc::new(counts) as ArrayRef)])
     }

@@ -4,7 +4,10 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrowPrimitiveType, PrimitiveArray};
-use forebay_model::{Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, codes};
+use forebay_model::{
+    Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder,
+    codes,
+};
 use serde_json::{Value, json};
 
 use crate::numeric_column::{NumericColumn, from_ordered_bits, ordered_bits, single_column};
@@ -64,7 +67,11 @@ impl SampledQuantilesState {
             self.truncate_sample();
         }
         if self.sample.len() == self.sample.capacity() {
-            let more = self.sample.len().max(1024).min(self.buffer_max - self.sample.len());
+            let more = self
+                .sample
+                .len()
+                .max(1024)
+                .min(self.buffer_max - self.sample.len());
             self.sample.reserve_exact(more);
         }
         self.sample.push((key, bits));
@@ -80,8 +87,14 @@ impl SampledQuantilesState {
     ) {
         let is_nan = |row: usize| to_f64(array.value(row)).is_nan();
         // Values under nulls may be NaN as well. Most arrays have no NaN at all, which one vectorized pass detects.
-        let nans = match array.values().iter().fold(false, |any, &value| any | to_f64(value).is_nan()) {
-            true => (0..array.len()).filter(|&row| array.is_valid(row) && is_nan(row)).count(),
+        let nans = match array
+            .values()
+            .iter()
+            .fold(false, |any, &value| any | to_f64(value).is_nan())
+        {
+            true => (0..array.len())
+                .filter(|&row| array.is_valid(row) && is_nan(row))
+                .count(),
             false => 0,
         };
         self.seen += (array.len() - array.null_count() - nans) as u64;
@@ -116,7 +129,10 @@ impl Analyzer for SampledQuantiles {
         let rows_max = self.sample_rows();
         let fits = scratch.budget_bytes() / size_of::<(u64, u64)>();
         if self.epsilon.is_nan() || self.epsilon <= 0.0 {
-            return Err(Fault::new(codes::BAD_VALUE, format!("epsilon {} is not positive", self.epsilon)));
+            return Err(Fault::new(
+                codes::BAD_VALUE,
+                format!("epsilon {} is not positive", self.epsilon),
+            ));
         }
         // A quarter more than the sample makes truncation cheap enough.
         if rows_max + rows_max / 4 > fits {
@@ -125,10 +141,18 @@ impl Analyzer for SampledQuantiles {
                 self.epsilon,
                 scratch.budget_bytes()
             );
-            return Err(Fault::new(codes::MEMORY, message).hint("raise epsilon, or use exact quantiles"));
+            return Err(
+                Fault::new(codes::MEMORY, message).hint("raise epsilon, or use exact quantiles")
+            );
         }
         let buffer_max = (2 * rows_max).min(fits);
-        Ok(SampledQuantilesState { seen: 0, sample: Vec::new(), threshold: u64::MAX, rows_max, buffer_max })
+        Ok(SampledQuantilesState {
+            seen: 0,
+            sample: Vec::new(),
+            threshold: u64::MAX,
+            rows_max,
+            buffer_max,
+        })
     }
 
     fn update(&self, state: &mut SampledQuantilesState, input: &AnalyzerInput<'_>) -> Result<()> {
@@ -144,7 +168,11 @@ impl Analyzer for SampledQuantiles {
         Ok(())
     }
 
-    fn merge(&self, state: &mut SampledQuantilesState, mut later: SampledQuantilesState) -> Result<()> {
+    fn merge(
+        &self,
+        state: &mut SampledQuantilesState,
+        mut later: SampledQuantilesState,
+    ) -> Result<()> {
         state.seen += later.seen;
         later.truncate_sample();
         for (key, bits) in later.sample {
@@ -164,13 +192,22 @@ impl Analyzer for SampledQuantiles {
         let mut bytes = Vec::with_capacity(PAIRS_PER_WRITE * PAIR_BYTES);
         for pairs in state.sample.chunks(PAIRS_PER_WRITE) {
             bytes.clear();
-            bytes.extend(pairs.iter().flat_map(|(key, bits)| [key.to_le_bytes(), bits.to_le_bytes()]).flatten());
+            bytes.extend(
+                pairs
+                    .iter()
+                    .flat_map(|(key, bits)| [key.to_le_bytes(), bits.to_le_bytes()])
+                    .flatten(),
+            );
             out.raw(&bytes)?;
         }
         Ok(())
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<SampledQuantilesState> {
+    fn decode(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<SampledQuantilesState> {
         let mut state = Analyzer::zero(self, scratch)?;
         let mut input = StateDecoder(input);
         state.seen = input.varint()?;
@@ -195,7 +232,10 @@ impl Analyzer for SampledQuantiles {
         bits.sort_unstable();
         let n = bits.len() as u64;
         let ranks = self.ask.ranks(n);
-        let values: Vec<f64> = ranks.iter().map(|&rank| from_ordered_bits(bits[rank as usize])).collect();
+        let values: Vec<f64> = ranks
+            .iter()
+            .map(|&rank| from_ordered_bits(bits[rank as usize]))
+            .collect();
         self.ask.finding(n, &ranks, &values)
     }
 

@@ -7,7 +7,8 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array, UInt64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use forebay_model::{
-    Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, codes, logical_type,
+    Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder,
+    codes, logical_type,
 };
 use serde_json::{Value, json};
 
@@ -63,7 +64,13 @@ fn common_divisor(mut a: u64, mut b: u64) -> u64 {
 
 impl SeriesExtent {
     fn push(&mut self, time: i64, is_demand: bool) {
-        let row = SeriesExtent { rows: 1, first: time, last: time, step: 0, demands: u64::from(is_demand) };
+        let row = SeriesExtent {
+            rows: 1,
+            first: time,
+            last: time,
+            step: 0,
+            demands: u64::from(is_demand),
+        };
         self.merge_value(&row);
     }
 
@@ -73,7 +80,10 @@ impl SeriesExtent {
 
     /// Periods from the first to the last time.
     fn periods(&self, period: u64) -> u64 {
-        self.span().checked_div(period).unwrap_or(0).saturating_add(1)
+        self.span()
+            .checked_div(period)
+            .unwrap_or(0)
+            .saturating_add(1)
     }
 }
 
@@ -110,8 +120,19 @@ impl SpillValue for SeriesExtent {
     fn read(input: &mut StateDecoder<'_>) -> Result<Self> {
         let (rows, first, span) = (input.varint()?, input.signed()?, input.varint()?);
         let last = first.checked_add_unsigned(span);
-        let last = last.ok_or_else(|| Fault::new(codes::CORRUPT, "a state holds a series that ends after all time"))?;
-        Ok(SeriesExtent { rows, first, last, step: input.varint()?, demands: input.varint()? })
+        let last = last.ok_or_else(|| {
+            Fault::new(
+                codes::CORRUPT,
+                "a state holds a series that ends after all time",
+            )
+        })?;
+        Ok(SeriesExtent {
+            rows,
+            first,
+            last,
+            step: input.varint()?,
+            demands: input.varint()?,
+        })
     }
 
     fn heap_bytes(&self) -> usize {
@@ -126,7 +147,9 @@ fn ticks(column: &ArrayRef) -> Result<Int64Array> {
         DataType::Date32 | DataType::Time32(_) => &cast(column, &DataType::Int32)?,
         _ => column,
     };
-    Ok(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+    Ok(cast(column, &DataType::Int64)?
+        .as_primitive::<Int64Type>()
+        .clone())
 }
 
 impl Analyzer for SeriesShape {
@@ -137,7 +160,11 @@ impl Analyzer for SeriesShape {
     }
 
     fn config(&self) -> Value {
-        let types: Vec<String> = self.keys.iter().map(|key| logical_type(key).to_string()).collect();
+        let types: Vec<String> = self
+            .keys
+            .iter()
+            .map(|key| logical_type(key).to_string())
+            .collect();
         json!({ "keys": types, "value": self.has_value })
     }
 
@@ -146,23 +173,36 @@ impl Analyzer for SeriesShape {
     }
 
     fn update(&self, state: &mut SeriesShapeState, input: &AnalyzerInput<'_>) -> Result<()> {
-        let wrong = || Fault::internal("an analyzer of series received the wrong number of columns");
+        let wrong =
+            || Fault::internal("an analyzer of series received the wrong number of columns");
         let (time, others) = input.columns.split_first().ok_or_else(wrong)?;
-        let (value, keys) = others.split_at_checked(usize::from(self.has_value)).ok_or_else(wrong)?;
+        let (value, keys) = others
+            .split_at_checked(usize::from(self.has_value))
+            .ok_or_else(wrong)?;
         if keys.len() != self.keys.len() {
             return Err(wrong());
         }
-        let columns = keys.iter().zip(&self.keys).map(|(key, logical)| KeyColumn::of(key, &logical_type(logical)));
+        let columns = keys
+            .iter()
+            .zip(&self.keys)
+            .map(|(key, logical)| KeyColumn::of(key, &logical_type(logical)));
         let columns = columns.collect::<Result<Vec<_>>>()?;
-        let (times, value) = (ticks(time)?, value.first().map(NumericColumn::doubles).transpose()?);
+        let (times, value) = (
+            ticks(time)?,
+            value.first().map(NumericColumn::doubles).transpose()?,
+        );
         let is_demand = |row: usize| match &value {
             None => true,
-            Some(value) => value.is_valid(row) && !value.value(row).is_nan() && value.value(row) != 0.0,
+            Some(value) => {
+                value.is_valid(row) && !value.value(row).is_nan() && value.value(row) != 0.0
+            }
         };
         let (mut cache, mut key) = (SlotCache::default(), Vec::new());
         for row in (0..input.rows).filter(|row| times.is_valid(*row)) {
             let slot = cache.slot(&columns, row, &mut state.0, &mut key)?;
-            state.0.update_slot(slot, |extent| extent.push(times.value(row), is_demand(row)));
+            state
+                .0
+                .update_slot(slot, |extent| extent.push(times.value(row), is_demand(row)));
         }
         state.0.spill_if_large()
     }
@@ -175,8 +215,16 @@ impl Analyzer for SeriesShape {
         state.0.encode(out)
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<SeriesShapeState> {
-        Ok(SeriesShapeState(SpillMap::decode(input, scratch, KeyOrder::Bytes)?))
+    fn decode(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<SeriesShapeState> {
+        Ok(SeriesShapeState(SpillMap::decode(
+            input,
+            scratch,
+            KeyOrder::Bytes,
+        )?))
     }
 
     fn finish(&self, mut state: SeriesShapeState) -> Result<Finding> {
@@ -190,7 +238,8 @@ impl Analyzer for SeriesShape {
             whole.merge_value(extent);
             Ok(())
         })?;
-        let (mut periods, mut gaps, mut series_with_gaps, mut intermittent) = (0u64, 0u64, 0u64, 0u64);
+        let (mut periods, mut gaps, mut series_with_gaps, mut intermittent) =
+            (0u64, 0u64, 0u64, 0u64);
         // Gaps need the period of all series.
         state.0.for_each(|_, extent| {
             let own = extent.periods(period);
@@ -215,7 +264,10 @@ impl Analyzer for SeriesShape {
             ("intermittent", count(intermittent)),
             ("first", tick(there(whole.first))),
             ("last", tick(there(whole.last))),
-            ("period", tick(i64::try_from(period).ok().filter(|period| *period > 0))),
+            (
+                "period",
+                tick(i64::try_from(period).ok().filter(|period| *period > 0)),
+            ),
         ])
     }
 

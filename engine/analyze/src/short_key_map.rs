@@ -38,17 +38,28 @@ impl ShortKey {
                 let head = u64::from_be_bytes(*key.first_chunk()?);
                 // The last four bytes overlap the first eight.
                 let last = u32::from_be_bytes(*key.last_chunk()?);
-                (head, (u64::from(last) << (8 * (12 - length)) & 0xffff_ffff) as u32)
+                (
+                    head,
+                    (u64::from(last) << (8 * (12 - length)) & 0xffff_ffff) as u32,
+                )
             }
             4..8 => {
                 let first = u64::from(u32::from_be_bytes(*key.first_chunk()?)) << 32;
                 let last = u64::from(u32::from_be_bytes(*key.last_chunk()?)) << (8 * (8 - length));
                 (first | last, 0)
             }
-            0..4 => (key.iter().rev().fold(0, |head, byte| head >> 8 | u64::from(*byte) << 56), 0),
+            0..4 => (
+                key.iter()
+                    .rev()
+                    .fold(0, |head, byte| head >> 8 | u64::from(*byte) << 56),
+                0,
+            ),
             _ => return None,
         };
-        Some(ShortKey { head, tail: rest & 0xffff_ff00 | (length as u32 + 1) })
+        Some(ShortKey {
+            head,
+            tail: rest & 0xffff_ff00 | (length as u32 + 1),
+        })
     }
 
     fn unpack(self) -> ([u8; 12], usize) {
@@ -90,7 +101,10 @@ impl ShortKeySlot {
     }
 
     fn key(&self) -> ShortKey {
-        ShortKey { head: self.head, tail: self.tail }
+        ShortKey {
+            head: self.head,
+            tail: self.tail,
+        }
     }
 
     fn is_free(&self) -> bool {
@@ -144,7 +158,9 @@ impl ShortKeyMap {
 
     /// Adds to a key's count, now or with the next batch; `false` if the key is too long.
     pub(crate) fn add(&mut self, key: &[u8], count: u64) -> Result<bool> {
-        let Some(key) = ShortKey::pack(key) else { return Ok(false) };
+        let Some(key) = ShortKey::pack(key) else {
+            return Ok(false);
+        };
         self.enqueue(key, count)?;
         Ok(true)
     }
@@ -164,7 +180,11 @@ impl ShortKeyMap {
             return Ok(());
         }
         self.waiting.push(ShortKeySlot::new(key, count));
-        if self.waiting.len() < LOOKUP_BATCH_KEYS { Ok(()) } else { self.flush_pending() }
+        if self.waiting.len() < LOOKUP_BATCH_KEYS {
+            Ok(())
+        } else {
+            self.flush_pending()
+        }
     }
 
     /// Adds the pending counts to the table.
@@ -176,7 +196,10 @@ impl ShortKeyMap {
         // The reads of this loop are independent, so their cache misses overlap; the next loop finds the lines in
         // cache.
         let slots = self.slots.len();
-        let touched = self.waiting.iter().fold(0, |sum, key| sum ^ self.slots[key.key().home(slots)].count);
+        let touched = self
+            .waiting
+            .iter()
+            .fold(0, |sum, key| sum ^ self.slots[key.key().home(slots)].count);
         black_box(touched);
         let mut waiting = std::mem::take(&mut self.waiting);
         for key in waiting.drain(..) {
@@ -211,7 +234,10 @@ impl ShortKeyMap {
         }
         // Both tables exist while the keys move.
         let moving = (self.slots.capacity() + wanted) * size_of::<ShortKeySlot>();
-        if wanted > SLOTS_MIN && self.used > 0 && moving + self.others_bytes > self.scratch.budget_bytes() {
+        if wanted > SLOTS_MIN
+            && self.used > 0
+            && moving + self.others_bytes > self.scratch.budget_bytes()
+        {
             return self.spill();
         }
         let old = std::mem::replace(&mut self.slots, vec![ShortKeySlot::default(); wanted]);
@@ -242,7 +268,9 @@ impl ShortKeyMap {
     fn spill(&mut self) -> Result<()> {
         self.sort();
         let (used, carried) = (&self.slots[..self.used], &self.carried);
-        self.runs.spill(&*self.scratch, |run| for_each_slot(used, carried, |key, count| run.push(key, &count)))?;
+        self.runs.spill(&*self.scratch, |run| {
+            for_each_slot(used, carried, |key, count| run.push(key, &count))
+        })?;
         self.slots.fill(ShortKeySlot::default());
         self.carried.clear();
         self.used = 0;
@@ -251,7 +279,10 @@ impl ShortKeyMap {
     }
 
     /// Visits every key once, in byte order.
-    pub(crate) fn for_each(&mut self, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
+    pub(crate) fn for_each(
+        &mut self,
+        mut visit: impl FnMut(&[u8], u64) -> Result<()>,
+    ) -> Result<()> {
         self.flush_pending()?;
         if !self.runs.is_empty() {
             if self.used > 0 {
@@ -268,8 +299,13 @@ impl ShortKeyMap {
     /// Number of keys in memory with at least this count, and their total bytes.
     pub(crate) fn count_frequent(&mut self, count_min: u64) -> Result<(usize, usize)> {
         self.flush_pending()?;
-        let counted = self.slots.iter().filter(|slot| !slot.is_free() && u64::from(slot.count) >= count_min);
-        Ok(counted.fold((0, 0), |(keys, bytes), slot| (keys + 1, bytes + slot.key().length())))
+        let counted = self
+            .slots
+            .iter()
+            .filter(|slot| !slot.is_free() && u64::from(slot.count) >= count_min);
+        Ok(counted.fold((0, 0), |(keys, bytes), slot| {
+            (keys + 1, bytes + slot.key().length())
+        }))
     }
 
     /// Merges another map.
@@ -282,15 +318,31 @@ impl ShortKeyMap {
         }
         if self.sorted && later.sorted && self.runs.is_empty() && later.runs.is_empty() {
             let most = self.used + later.used;
-            let bytes = (most + self.slots.capacity() + later.slots.capacity()) * size_of::<ShortKeySlot>();
+            let bytes =
+                (most + self.slots.capacity() + later.slots.capacity()) * size_of::<ShortKeySlot>();
             if bytes + self.others_bytes <= self.scratch.budget_bytes() {
                 self.merge_sorted(later);
                 return Ok(());
             }
         }
-        let ShortKeyMap { slots, carried, runs, used, sorted, .. } = later;
-        let (in_order, in_slots) = if sorted { (&slots[..used], &[][..]) } else { (&[][..], &slots[..]) };
-        for slot in in_order.iter().chain(interleaved_slots(in_slots)).filter(|slot| !slot.is_free()) {
+        let ShortKeyMap {
+            slots,
+            carried,
+            runs,
+            used,
+            sorted,
+            ..
+        } = later;
+        let (in_order, in_slots) = if sorted {
+            (&slots[..used], &[][..])
+        } else {
+            (&[][..], &slots[..])
+        };
+        for slot in in_order
+            .iter()
+            .chain(interleaved_slots(in_slots))
+            .filter(|slot| !slot.is_free())
+        {
             self.enqueue(slot.key(), u64::from(slot.count))?;
         }
         drop(slots);
@@ -304,8 +356,10 @@ impl ShortKeyMap {
     /// Merges another map; both are sorted and stay so.
     fn merge_sorted(&mut self, later: ShortKeyMap) {
         let mut merged: Vec<ShortKeySlot> = Vec::with_capacity(self.used + later.used);
-        let (mut here, mut there) =
-            (self.slots[..self.used].iter().peekable(), later.slots[..later.used].iter().peekable());
+        let (mut here, mut there) = (
+            self.slots[..self.used].iter().peekable(),
+            later.slots[..later.used].iter().peekable(),
+        );
         loop {
             let slot = match (here.peek(), there.peek()) {
                 (Some(a), Some(b)) if a.key() == b.key() => {
@@ -318,7 +372,9 @@ impl ShortKeyMap {
                     there.next();
                     slot
                 }
-                (Some(a), Some(b)) if b.key() < a.key() => there.next().copied().unwrap_or_default(),
+                (Some(a), Some(b)) if b.key() < a.key() => {
+                    there.next().copied().unwrap_or_default()
+                }
                 (Some(_), _) => here.next().copied().unwrap_or_default(),
                 (None, Some(_)) => there.next().copied().unwrap_or_default(),
                 (None, None) => break,
@@ -357,7 +413,8 @@ impl ShortKeyMap {
         let slots_max = (scratch.budget_bytes() / size_of::<ShortKeySlot>()).max(SLOTS_MIN);
         let mut run = RunReader::<_, u64>::new(input, KeyOrder::Bytes);
         while run.advance()? {
-            let key = ShortKey::pack(run.key()).ok_or_else(|| broken("a state has a short key that is too long"))?;
+            let key = ShortKey::pack(run.key())
+                .ok_or_else(|| broken("a state has a short key that is too long"))?;
             if keys.slots.last().is_some_and(|last| last.key() >= key) {
                 return Err(broken("a state has short keys that are not sorted"));
             }
@@ -379,7 +436,8 @@ impl ShortKeyMap {
 
     /// Bytes of memory held, by capacity.
     pub(crate) fn size_bytes(&self) -> usize {
-        (self.slots.capacity() + self.waiting.capacity()) * size_of::<ShortKeySlot>() + self.carried.len() * 48
+        (self.slots.capacity() + self.waiting.capacity()) * size_of::<ShortKeySlot>()
+            + self.carried.len() * 48
     }
 }
 
@@ -390,7 +448,8 @@ fn interleaved_slots(slots: &[ShortKeySlot]) -> impl Iterator<Item = &ShortKeySl
     // The number of blocks is a power of two, so an odd step visits every block; the golden ratio distributes them.
     let step = (blocks as f64 * 0.618) as usize | 1;
     let block = move |number: usize| number.wrapping_mul(step) & blocks.wrapping_sub(1);
-    (0..blocks).flat_map(move |number| &slots[block(number) * MERGE_BLOCK_SLOTS..][..MERGE_BLOCK_SLOTS])
+    (0..blocks)
+        .flat_map(move |number| &slots[block(number) * MERGE_BLOCK_SLOTS..][..MERGE_BLOCK_SLOTS])
 }
 
 /// Visits sorted slots, adding the overflow counts.
@@ -402,7 +461,11 @@ fn for_each_slot(
     for slot in slots {
         let key = slot.key();
         let (bytes, length) = key.unpack();
-        let more = if carried.is_empty() { 0 } else { carried.get(&key).copied().unwrap_or(0) };
+        let more = if carried.is_empty() {
+            0
+        } else {
+            carried.get(&key).copied().unwrap_or(0)
+        };
         visit(&bytes[..length], u64::from(slot.count) + more)?;
     }
     Ok(())
@@ -416,8 +479,9 @@ mod tests {
     #[test]
     fn packed_keys_round_trip_and_sort_like_bytes() {
         let text = b"\0abcdefgh\xffz0123456789";
-        let mut keys: Vec<&[u8]> =
-            (0..text.len()).flat_map(|from| (from..=text.len()).map(move |to| &text[from..to])).collect();
+        let mut keys: Vec<&[u8]> = (0..text.len())
+            .flat_map(|from| (from..=text.len()).map(move |to| &text[from..to]))
+            .collect();
         keys.retain(|key| key.len() <= SHORT_BYTES_MAX);
         keys.extend([&b"a"[..], b"a\0", b"a\0\0", b"", b"\0"]);
         for key in &keys {
@@ -426,7 +490,11 @@ mod tests {
         }
         for a in &keys {
             for b in &keys {
-                assert_eq!(ShortKey::pack(a).cmp(&ShortKey::pack(b)), a.cmp(b), "{a:?} {b:?}");
+                assert_eq!(
+                    ShortKey::pack(a).cmp(&ShortKey::pack(b)),
+                    a.cmp(b),
+                    "{a:?} {b:?}"
+                );
             }
         }
         assert_eq!(ShortKey::pack(&[0; SHORT_BYTES_MAX + 1]), None);
@@ -440,7 +508,12 @@ mod tests {
             range.for_each(|key| assert!(keys.add(&key.to_le_bytes(), u64::from(key)).unwrap()));
             keys
         };
-        for (first, second) in [(0..3000, 2000..6000), (0..6000, 5000..5001), (0..1, 0..9000), (0..0, 0..2)] {
+        for (first, second) in [
+            (0..3000, 2000..6000),
+            (0..6000, 5000..5001),
+            (0..1, 0..9000),
+            (0..0, 0..2),
+        ] {
             let mut merged = counted(first.clone());
             merged.merge(counted(second.clone())).unwrap();
             // The same after encoding and decoding.
@@ -469,7 +542,10 @@ mod tests {
                 })
                 .unwrap();
             let mut expected = BTreeMap::new();
-            first.chain(second).chain(0..10).for_each(|key| *expected.entry(key).or_insert(0) += u64::from(key));
+            first
+                .chain(second)
+                .chain(0..10)
+                .for_each(|key| *expected.entry(key).or_insert(0) += u64::from(key));
             assert_eq!(found, expected);
         }
     }
@@ -488,6 +564,9 @@ mod tests {
             Ok(())
         })
         .unwrap();
-        assert_eq!(found, [(b"x".to_vec(), 5 * u64::from(u32::MAX)), (b"y".to_vec(), 5)]);
+        assert_eq!(
+            found,
+            [(b"x".to_vec(), 5 * u64::from(u32::MAX)), (b"y".to_vec(), 5)]
+        );
     }
 }

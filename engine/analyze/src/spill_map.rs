@@ -28,7 +28,10 @@ impl<V> SpillMapEntry<V> {
     }
 
     fn hashed_key<'a>(&self, arena: &'a [u8]) -> HashedKey<'a> {
-        HashedKey { hash: self.hash, bytes: self.key(arena) }
+        HashedKey {
+            hash: self.hash,
+            bytes: self.key(arena),
+        }
     }
 }
 
@@ -111,7 +114,10 @@ impl<V: SpillValue> SpillMap<V> {
         let slot = self.entries.len();
         let entries = &self.entries;
         // The key is known to be absent: with `eq` always false the entry is vacant.
-        match self.index.entry(hash, |_| false, |&slot| entries[slot as usize].hash) {
+        match self
+            .index
+            .entry(hash, |_| false, |&slot| entries[slot as usize].hash)
+        {
             Place::Vacant(place) => drop(place.insert(slot as u32)),
             Place::Occupied(_) => return Err(Fault::internal("an absent key was found")),
         }
@@ -122,14 +128,26 @@ impl<V: SpillValue> SpillMap<V> {
     /// Spills if another key does not fit the budget.
     fn make_room(&mut self, key: &[u8]) -> Result<()> {
         if key.len() > KEY_BYTES_MAX {
-            return Err(Fault::new(codes::LIMIT, format!("a key of {} bytes is too long", key.len())));
+            return Err(Fault::new(
+                codes::LIMIT,
+                format!("a key of {} bytes is too long", key.len()),
+            ));
         }
-        if self.entries.is_empty() || self.has_room(key.len()) { Ok(()) } else { self.spill() }
+        if self.entries.is_empty() || self.has_room(key.len()) {
+            Ok(())
+        } else {
+            self.spill()
+        }
     }
 
     fn append(&mut self, hash: u64, key: &[u8], value: V) {
         self.heap_bytes += value.heap_bytes();
-        self.entries.push(SpillMapEntry { hash, offset: self.arena.len(), length: key.len() as u32, value });
+        self.entries.push(SpillMapEntry {
+            hash,
+            offset: self.arena.len(),
+            length: key.len() as u32,
+            value,
+        });
         self.arena.extend_from_slice(key);
     }
 
@@ -164,7 +182,11 @@ impl<V: SpillValue> SpillMap<V> {
 
     /// Spills if values have grown beyond the budget.
     pub(crate) fn spill_if_large(&mut self) -> Result<()> {
-        if self.size_bytes() > self.scratch.budget_bytes() { self.spill() } else { Ok(()) }
+        if self.size_bytes() > self.scratch.budget_bytes() {
+            self.spill()
+        } else {
+            Ok(())
+        }
     }
 
     fn spill(&mut self) -> Result<()> {
@@ -174,7 +196,9 @@ impl<V: SpillValue> SpillMap<V> {
         self.sort();
         let (entries, arena) = (&self.entries, &self.arena);
         self.runs.spill(&*self.scratch, |run| {
-            entries.iter().try_for_each(|entry| run.push(entry.key(arena), &entry.value))
+            entries
+                .iter()
+                .try_for_each(|entry| run.push(entry.key(arena), &entry.value))
         })?;
         self.clear();
         Ok(())
@@ -195,7 +219,8 @@ impl<V: SpillValue> SpillMap<V> {
             return;
         }
         let (arena, order) = (&self.arena, self.order);
-        self.entries.sort_unstable_by(|a, b| order.compare(a.hashed_key(arena), b.hashed_key(arena)));
+        self.entries
+            .sort_unstable_by(|a, b| order.compare(a.hashed_key(arena), b.hashed_key(arena)));
         self.index = HashTable::new();
         self.sorted = true;
         self.spills += 1;
@@ -204,9 +229,11 @@ impl<V: SpillValue> SpillMap<V> {
     /// Rebuilds the index.
     fn reindex(&mut self) {
         let entries = &self.entries;
-        self.index.reserve(entries.len(), |&slot| entries[slot as usize].hash);
+        self.index
+            .reserve(entries.len(), |&slot| entries[slot as usize].hash);
         for (slot, entry) in entries.iter().enumerate() {
-            self.index.insert_unique(entry.hash, slot as u32, |&slot| entries[slot as usize].hash);
+            self.index
+                .insert_unique(entry.hash, slot as u32, |&slot| entries[slot as usize].hash);
         }
         self.sorted = false;
     }
@@ -217,15 +244,23 @@ impl<V: SpillValue> SpillMap<V> {
             std::mem::swap(self, &mut later);
             std::mem::swap(&mut self.scratch, &mut later.scratch);
         }
-        let are_alike = later.entries.len().saturating_mul(SIMILAR_SIZE_FACTOR) >= self.entries.len();
-        if self.sorted && later.sorted && are_alike && self.runs.is_empty() && later.runs.is_empty() {
+        let are_alike =
+            later.entries.len().saturating_mul(SIMILAR_SIZE_FACTOR) >= self.entries.len();
+        if self.sorted && later.sorted && are_alike && self.runs.is_empty() && later.runs.is_empty()
+        {
             let bytes = 2 * (self.size_bytes() + later.size_bytes());
             if bytes <= self.scratch.budget_bytes() {
                 self.merge_sorted(later);
                 return Ok(());
             }
         }
-        let SpillMap { entries, arena, runs, index, .. } = later;
+        let SpillMap {
+            entries,
+            arena,
+            runs,
+            index,
+            ..
+        } = later;
         drop(index);
         for entry in &entries {
             self.add_hashed(entry.hash, entry.key(&arena), &entry.value)?;
@@ -255,11 +290,17 @@ impl<V: SpillValue> SpillMap<V> {
             let other = if next.is_ge() { there.next() } else { None };
             match (first, other) {
                 (Some(mut own), other) => {
-                    other.iter().for_each(|other| own.value.merge_value(&other.value));
+                    other
+                        .iter()
+                        .for_each(|other| own.value.merge_value(&other.value));
                     self.append(own.hash, own.key(&mine), std::mem::take(&mut own.value));
                 }
                 (None, Some(mut other)) => {
-                    self.append(other.hash, other.key(&others), std::mem::take(&mut other.value));
+                    self.append(
+                        other.hash,
+                        other.key(&others),
+                        std::mem::take(&mut other.value),
+                    );
                 }
                 (None, None) => {}
             }
@@ -267,7 +308,10 @@ impl<V: SpillValue> SpillMap<V> {
     }
 
     /// Visits every key once, in order.
-    pub(crate) fn for_each(&mut self, mut visit: impl FnMut(&[u8], &V) -> Result<()>) -> Result<()> {
+    pub(crate) fn for_each(
+        &mut self,
+        mut visit: impl FnMut(&[u8], &V) -> Result<()>,
+    ) -> Result<()> {
         if !self.runs.is_empty() {
             self.spill()?;
             // Frees the table for the visitor: the keys are now read from the runs.
@@ -275,7 +319,9 @@ impl<V: SpillValue> SpillMap<V> {
             return self.runs.for_each(visit);
         }
         self.sort();
-        self.entries.iter().try_for_each(|entry| visit(entry.key(&self.arena), &entry.value))
+        self.entries
+            .iter()
+            .try_for_each(|entry| visit(entry.key(&self.arena), &entry.value))
     }
 
     /// Writes all keys and values in order.
@@ -293,19 +339,30 @@ impl<V: SpillValue> SpillMap<V> {
 
     /// Approximate size of the output of `encode` in bytes.
     pub(crate) fn encoded_bytes(&self) -> u64 {
-        (self.arena.len() + self.heap_bytes + self.entries.len() * size_of::<V>()) as u64 + self.runs.bytes()
+        (self.arena.len() + self.heap_bytes + self.entries.len() * size_of::<V>()) as u64
+            + self.runs.bytes()
     }
 
     /// Reads bytes written by `encode`.
-    pub(crate) fn decode(input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>, order: KeyOrder) -> Result<Self> {
+    pub(crate) fn decode(
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+        order: KeyOrder,
+    ) -> Result<Self> {
         let mut tally = SpillMap::new(scratch, order);
         let mut run = RunReader::<_, V>::new(input, order);
         tally.sorted = true;
         while run.advance()? {
             let (hash, key) = (run.hash(), run.key());
-            let last = tally.entries.last().map(|last| last.hashed_key(&tally.arena));
+            let last = tally
+                .entries
+                .last()
+                .map(|last| last.hashed_key(&tally.arena));
             // The input may be unsorted or contain duplicates.
-            if !tally.sorted || last.is_some_and(|last| order.compare(last, HashedKey { hash, bytes: key }).is_ge()) {
+            if !tally.sorted
+                || last
+                    .is_some_and(|last| order.compare(last, HashedKey { hash, bytes: key }).is_ge())
+            {
                 tally.add_hashed(hash, key, &run.value)?;
                 continue;
             }
@@ -332,6 +389,10 @@ impl<V: SpillValue> SpillMap<V> {
 
     /// Bytes of the index, now or after the next lookup builds it.
     fn index_bytes(&self) -> usize {
-        if self.sorted { self.entries.len() * INDEX_BYTES } else { self.index.allocation_size() }
+        if self.sorted {
+            self.entries.len() * INDEX_BYTES
+        } else {
+            self.index.allocation_size()
+        }
     }
 }

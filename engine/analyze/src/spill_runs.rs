@@ -8,7 +8,9 @@ use std::cmp::Ordering;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use forebay_model::{Fault, Result, ScratchSpace, SpillFile, StateDecoder, StateEncoder, TOKEN_BYTES_MAX, codes};
+use forebay_model::{
+    Fault, Result, ScratchSpace, SpillFile, StateDecoder, StateEncoder, TOKEN_BYTES_MAX, codes,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Block size in bytes: 64 runs that are read concurrently then hold about 1 MiB.
@@ -70,7 +72,9 @@ impl SpillValue for u64 {
     fn read_front(block: &mut &[u8]) -> Result<Self> {
         let (value, rest) = match **block {
             [low @ 0..0x80, ref rest @ ..] => (u64::from(low), rest),
-            [low, high @ 0..0x80, ref rest @ ..] => (u64::from(low & 0x7f) | u64::from(high) << 7, rest),
+            [low, high @ 0..0x80, ref rest @ ..] => {
+                (u64::from(low & 0x7f) | u64::from(high) << 7, rest)
+            }
             _ => return Self::read(&mut StateDecoder(block)),
         };
         *block = rest;
@@ -97,7 +101,10 @@ pub(crate) struct HashedKey<'k> {
 impl KeyOrder {
     pub(crate) fn compare(self, key: HashedKey<'_>, other: HashedKey<'_>) -> Ordering {
         match self {
-            KeyOrder::Hash => key.hash.cmp(&other.hash).then_with(|| key.bytes.cmp(other.bytes)),
+            KeyOrder::Hash => key
+                .hash
+                .cmp(&other.hash)
+                .then_with(|| key.bytes.cmp(other.bytes)),
             KeyOrder::Bytes => key.bytes.cmp(other.bytes),
         }
     }
@@ -145,7 +152,10 @@ pub(crate) struct RunWriter<W: Write> {
 
 impl<W: Write> RunWriter<W> {
     pub(crate) fn new(out: W) -> Self {
-        RunWriter { out, block: Vec::with_capacity(BLOCK_BYTES) }
+        RunWriter {
+            out,
+            block: Vec::with_capacity(BLOCK_BYTES),
+        }
     }
 
     /// Appends an entry; keys must ascend.
@@ -153,11 +163,16 @@ impl<W: Write> RunWriter<W> {
         (key.len() as u64).append(&mut self.block)?;
         self.block.extend_from_slice(key);
         value.append(&mut self.block)?;
-        if self.block.len() >= BLOCK_BYTES { self.flush() } else { Ok(()) }
+        if self.block.len() >= BLOCK_BYTES {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     fn flush(&mut self) -> Result<()> {
-        let length = u32::try_from(self.block.len()).map_err(|_| Fault::internal("a block of a run is too long"))?;
+        let length = u32::try_from(self.block.len())
+            .map_err(|_| Fault::internal("a block of a run is too long"))?;
         let mut out = StateEncoder(&mut self.out);
         out.raw(&length.to_le_bytes())?;
         out.raw(&self.block)?;
@@ -189,7 +204,15 @@ pub(crate) struct RunReader<R: Read, V> {
 
 impl<R: Read, V: SpillValue> RunReader<R, V> {
     pub(crate) fn new(input: R, order: KeyOrder) -> Self {
-        RunReader { input, order, block: Vec::new(), at: 0, key: (0, 0), prefix: 0, value: V::default() }
+        RunReader {
+            input,
+            order,
+            block: Vec::new(),
+            at: 0,
+            key: (0, 0),
+            prefix: 0,
+            value: V::default(),
+        }
     }
 
     /// Advances to the next entry; false at the end.
@@ -223,7 +246,10 @@ impl<R: Read, V: SpillValue> RunReader<R, V> {
         input.raw(&mut length)?;
         let length = u32::from_le_bytes(length) as usize;
         if length > BLOCK_BYTES_MAX {
-            return Err(Fault::new(codes::CORRUPT, format!("a state holds a block of {length} bytes")));
+            return Err(Fault::new(
+                codes::CORRUPT,
+                format!("a state holds a block of {length} bytes"),
+            ));
         }
         self.block.resize(length, 0);
         self.at = 0;
@@ -262,7 +288,11 @@ pub(crate) struct SpillRuns<V> {
 
 impl<V: SpillValue> SpillRuns<V> {
     pub(crate) fn new(order: KeyOrder) -> Self {
-        SpillRuns { files: Vec::new(), order, value: std::marker::PhantomData }
+        SpillRuns {
+            files: Vec::new(),
+            order,
+            value: std::marker::PhantomData,
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -295,10 +325,17 @@ impl<V: SpillValue> SpillRuns<V> {
     /// Merges the smallest runs until at most `RUNS_MAX` are left.
     fn compact(&mut self, scratch: &dyn ScratchSpace) -> Result<()> {
         while self.files.len() > RUNS_MAX {
-            self.files.sort_by_key(|file| std::cmp::Reverse(file.bytes()));
-            let small = SpillRuns::<V> { files: self.files.split_off(RUNS_MAX / 2), ..SpillRuns::new(self.order) };
+            self.files
+                .sort_by_key(|file| std::cmp::Reverse(file.bytes()));
+            let small = SpillRuns::<V> {
+                files: self.files.split_off(RUNS_MAX / 2),
+                ..SpillRuns::new(self.order)
+            };
             for group in small.files.chunks(RUNS_MAX) {
-                let group = SpillRuns::<V> { files: group.to_vec(), ..SpillRuns::new(self.order) };
+                let group = SpillRuns::<V> {
+                    files: group.to_vec(),
+                    ..SpillRuns::new(self.order)
+                };
                 let mut writer = RunWriter::new(scratch.create()?);
                 group.for_each(|key, value| writer.push(key, value))?;
                 self.files.push(writer.finish()?.finish()?);

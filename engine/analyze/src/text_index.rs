@@ -27,7 +27,11 @@ impl TextIndex {
     /// Indexes all texts; of equal texts the first one counts.
     pub fn new(texts: TextRef<'_>) -> TextIndex {
         let all = texts.iter().flatten().count();
-        let short = texts.iter().flatten().filter(|text| ShortKey::pack(text.as_bytes()).is_some()).count();
+        let short = texts
+            .iter()
+            .flatten()
+            .filter(|text| ShortKey::pack(text.as_bytes()).is_some())
+            .count();
         let short_slots = short * SLOTS_PER_FOUR_TEXTS / 4 + 8;
         let long_slots = (all - short) * SLOTS_PER_LONG_TEXT + 1;
         let mut words = vec![0; HEAD + 2 * short_slots + long_slots];
@@ -52,16 +56,24 @@ impl TextIndex {
                 }
             }
         }
-        TextIndex { words: words.into() }
+        TextIndex {
+            words: words.into(),
+        }
     }
 
     /// Reads the output of [`TextIndex::bytes`]; `None` if it is not an index.
     pub fn from_bytes(bytes: &Buffer) -> Option<TextIndex> {
         let is_aligned = bytes.as_ptr().align_offset(align_of::<u64>()) == 0;
-        let bytes = if is_aligned { bytes.clone() } else { Buffer::from(bytes.as_slice()) };
+        let bytes = if is_aligned {
+            bytes.clone()
+        } else {
+            Buffer::from(bytes.as_slice())
+        };
         let words = ScalarBuffer::<u64>::new(bytes.clone(), 0, bytes.len() / size_of::<u64>());
         let index = TextIndex { words };
-        let [short, long, ..] = *index.words else { return None };
+        let [short, long, ..] = *index.words else {
+            return None;
+        };
         let slots = short.checked_mul(2)?.checked_add(long)?;
         (short > 0 && long > 0 && slots == (index.words.len() - HEAD) as u64).then_some(index)
     }
@@ -114,7 +126,9 @@ fn long_position(word: u64) -> Option<u32> {
 fn long_place(slots: &[u64], hash: u64, text: &str, texts: TextRef<'_>) -> usize {
     let mut at = ((u128::from(hash) * slots.len() as u128) >> 64) as usize;
     loop {
-        let Some(position) = long_position(slots[at]) else { return at };
+        let Some(position) = long_position(slots[at]) else {
+            return at;
+        };
         if slots[at] >> 32 == hash >> 32 && texts.get(position as usize) == Some(text) {
             return at;
         }
@@ -138,7 +152,10 @@ mod tests {
         bytes.extend_from_slice(made.bytes());
         let left = TextIndex::from_bytes(&Buffer::from(bytes).slice(3)).unwrap();
         for text in texts.iter().flatten().chain(others) {
-            let first = texts.iter().position(|known| known.as_ref() == Some(text)).map(|at| at as u32);
+            let first = texts
+                .iter()
+                .position(|known| known.as_ref() == Some(text))
+                .map(|at| at as u32);
             assert_eq!(made.find(text, texts_of), first, "{text}");
             assert_eq!(left.find(text, texts_of), first, "{text}");
         }
@@ -146,7 +163,10 @@ mod tests {
 
     #[test]
     fn an_empty_index_finds_nothing() {
-        check_lookups(&[], &["a".to_owned(), "longer than eleven bytes".to_owned()]);
+        check_lookups(
+            &[],
+            &["a".to_owned(), "longer than eleven bytes".to_owned()],
+        );
         check_lookups(&[None], &[String::new()]);
     }
 

@@ -26,22 +26,40 @@ struct ValueExample {
 
 impl ValueExamples {
     /// The bytes of a state at most.
-    pub(crate) const SIZE_MAX: usize = EXAMPLES_MAX * (size_of::<ValueExample>() + EXAMPLE_BYTES_MAX);
+    pub(crate) const SIZE_MAX: usize =
+        EXAMPLES_MAX * (size_of::<ValueExample>() + EXAMPLE_BYTES_MAX);
 
     /// Adds a value by its hash. `text` is called only for a value that is kept.
     #[inline]
     pub(crate) fn add(&mut self, hash: u64, text: impl FnOnce() -> String) {
-        if self.kept.len() == EXAMPLES_MAX && self.kept.last().is_some_and(|greatest| greatest.hash < hash) {
+        if self.kept.len() == EXAMPLES_MAX
+            && self
+                .kept
+                .last()
+                .is_some_and(|greatest| greatest.hash < hash)
+        {
             return;
         }
-        if let Err(place) = self.kept.binary_search_by_key(&hash, |example| example.hash) {
-            self.kept.insert(place, ValueExample { hash, text: cut(text()) });
+        if let Err(place) = self
+            .kept
+            .binary_search_by_key(&hash, |example| example.hash)
+        {
+            self.kept.insert(
+                place,
+                ValueExample {
+                    hash,
+                    text: cut(text()),
+                },
+            );
             self.kept.truncate(EXAMPLES_MAX);
         }
     }
 
     pub(crate) fn merge(&mut self, other: ValueExamples) {
-        other.kept.into_iter().for_each(|example| self.add(example.hash, || example.text));
+        other
+            .kept
+            .into_iter()
+            .for_each(|example| self.add(example.hash, || example.text));
     }
 
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
@@ -50,14 +68,21 @@ impl ValueExamples {
 
     pub(crate) fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
         out.varint(self.kept.len() as u64)?;
-        self.kept.iter().try_for_each(|ValueExample { hash, text }| {
-            out.u64(*hash)?;
-            out.bytes(text.as_bytes())
-        })
+        self.kept
+            .iter()
+            .try_for_each(|ValueExample { hash, text }| {
+                out.u64(*hash)?;
+                out.bytes(text.as_bytes())
+            })
     }
 
     pub(crate) fn decode(input: &mut StateDecoder<'_>) -> Result<ValueExamples> {
-        let corrupt = || Fault::new(codes::CORRUPT, "a state has examples that are no texts in order");
+        let corrupt = || {
+            Fault::new(
+                codes::CORRUPT,
+                "a state has examples that are no texts in order",
+            )
+        };
         let mut kept: Vec<ValueExample> = Vec::new();
         for _ in 0..input.length(EXAMPLES_MAX)? {
             let hash = input.u64()?;
@@ -72,7 +97,10 @@ impl ValueExamples {
 
     /// Bytes of memory held.
     pub(crate) fn size_bytes(&self) -> usize {
-        self.kept.iter().map(|example| size_of::<ValueExample>() + example.text.capacity()).sum()
+        self.kept
+            .iter()
+            .map(|example| size_of::<ValueExample>() + example.text.capacity())
+            .sum()
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, UInt64Array};
 use arrow::datatypes::DataType;
 use forebay_model::{
-    Analyzer, AnalyzerInput, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, StringColumn, logical_type,
+    Analyzer, AnalyzerInput, Finding, Result, ScratchSpace, StateDecoder, StateEncoder,
+    StringColumn, logical_type,
 };
 use serde_json::{Value, json};
 
@@ -41,7 +42,14 @@ struct ShapeCounts {
 
 impl Default for ShapeCounts {
     fn default() -> Self {
-        ShapeCounts { zeros: 0, negatives: 0, lengths: 0, length_min: u64::MAX, length_max: 0, length_sum: 0 }
+        ShapeCounts {
+            zeros: 0,
+            negatives: 0,
+            lengths: 0,
+            length_min: u64::MAX,
+            length_max: 0,
+            length_sum: 0,
+        }
     }
 }
 
@@ -104,7 +112,9 @@ impl Analyzer for ValueShape {
         let column = single_column(input)?;
         let ValueShapeState { counts, dictionary } = state;
         let lists = |lengths: &mut dyn Iterator<Item = Option<usize>>, counts: &mut ShapeCounts| {
-            lengths.flatten().for_each(|length| counts.add_length(length as u64, 1));
+            lengths
+                .flatten()
+                .for_each(|length| counts.add_length(length as u64, 1));
         };
         match logical_type(column.data_type()) {
             DataType::Utf8 => dictionary.push(&StringColumn::of(column)?, |text, times| {
@@ -126,10 +136,18 @@ impl Analyzer for ValueShape {
                 lists(&mut (0..column.len()).map(length), counts);
             }
             other if other.is_numeric() => match NumericColumn::of(column)? {
-                NumericColumn::Float64(array) => valid_slices(&array, |values| counts.add_numbers(values)),
-                NumericColumn::Float32(array) => valid_slices(&array, |values| counts.add_numbers(values)),
-                NumericColumn::Int64(array) => valid_slices(&array, |values| counts.add_numbers(values)),
-                NumericColumn::UInt64(array) => valid_slices(&array, |values| counts.add_numbers(values)),
+                NumericColumn::Float64(array) => {
+                    valid_slices(&array, |values| counts.add_numbers(values))
+                }
+                NumericColumn::Float32(array) => {
+                    valid_slices(&array, |values| counts.add_numbers(values))
+                }
+                NumericColumn::Int64(array) => {
+                    valid_slices(&array, |values| counts.add_numbers(values))
+                }
+                NumericColumn::UInt64(array) => {
+                    valid_slices(&array, |values| counts.add_numbers(values))
+                }
             },
             _ => {}
         }
@@ -146,8 +164,19 @@ impl Analyzer for ValueShape {
     fn encode(&self, state: &mut ValueShapeState, out: &mut dyn Write) -> Result<()> {
         state.flush()?;
         let mut out = StateEncoder(out);
-        let ShapeCounts { zeros, negatives, lengths, length_min, length_max, length_sum } = state.counts;
-        [zeros, negatives, lengths, length_min, length_max, length_sum].into_iter().try_for_each(|n| out.varint(n))
+        let ShapeCounts {
+            zeros,
+            negatives,
+            lengths,
+            length_min,
+            length_max,
+            length_sum,
+        } = state.counts;
+        [
+            zeros, negatives, lengths, length_min, length_max, length_sum,
+        ]
+        .into_iter()
+        .try_for_each(|n| out.varint(n))
     }
 
     fn decode(&self, input: &mut dyn Read, _: &Arc<dyn ScratchSpace>) -> Result<ValueShapeState> {
@@ -160,7 +189,10 @@ impl Analyzer for ValueShape {
             length_max: input.varint()?,
             length_sum: input.varint()?,
         };
-        Ok(ValueShapeState { counts, dictionary: DictionaryCounts::default() })
+        Ok(ValueShapeState {
+            counts,
+            dictionary: DictionaryCounts::default(),
+        })
     }
 
     fn finish(&self, mut state: ValueShapeState) -> Result<Finding> {

@@ -9,8 +9,8 @@ use arrow::compute::{cast, concat, filter};
 use arrow::datatypes::{DataType, UInt64Type};
 use forebay_model::codes;
 use forebay_model::{
-    Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace, SpillWriter, StateDecoder,
-    StateEncoder, StringColumn, TOKEN_BYTES_MAX, TextRef,
+    Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace, SpillWriter,
+    StateDecoder, StateEncoder, StringColumn, TOKEN_BYTES_MAX, TextRef,
 };
 use serde_json::{Value, json};
 
@@ -55,7 +55,11 @@ pub struct TokenVocabulary {
 
 impl Default for TokenVocabulary {
     fn default() -> Self {
-        TokenVocabulary { min_count: 1, top_k: None, order: VocabularyOrder::default() }
+        TokenVocabulary {
+            min_count: 1,
+            top_k: None,
+            order: VocabularyOrder::default(),
+        }
     }
 }
 
@@ -83,7 +87,12 @@ impl TokenVocabularyState {
 impl TokenCounts {
     fn new(scratch: &Arc<dyn ScratchSpace>) -> Self {
         let long = SpillMap::new(&half_scratch(scratch), KeyOrder::Hash);
-        TokenCounts { scratch: scratch.clone(), nulls: 0, short: ShortKeyMap::new(scratch), long }
+        TokenCounts {
+            scratch: scratch.clone(),
+            nulls: 0,
+            short: ShortKeyMap::new(scratch),
+            long,
+        }
     }
 
     /// The tokens of at least `min_count`, limited to `top_k`.
@@ -108,8 +117,12 @@ impl TokenCounts {
             None => self.nulls += count,
             Some(token) if self.short.add(token.as_bytes(), count)? => {}
             Some(token) if token.len() > TOKEN_BYTES_MAX => {
-                let message = format!("a token of {} bytes is longer than {TOKEN_BYTES_MAX}", token.len());
-                return Err(Fault::new(codes::LIMIT, message).hint("hash such values, or leave the column out"));
+                let message = format!(
+                    "a token of {} bytes is longer than {TOKEN_BYTES_MAX}",
+                    token.len()
+                );
+                return Err(Fault::new(codes::LIMIT, message)
+                    .hint("hash such values, or leave the column out"));
             }
             Some(token) => {
                 self.long.add(token.as_bytes(), &count)?;
@@ -154,7 +167,10 @@ impl Analyzer for TokenVocabulary {
     }
 
     fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<TokenVocabularyState> {
-        Ok(TokenVocabularyState { counts: TokenCounts::new(scratch), dictionary: DictionaryCounts::default() })
+        Ok(TokenVocabularyState {
+            counts: TokenCounts::new(scratch),
+            dictionary: DictionaryCounts::default(),
+        })
     }
 
     fn update(&self, state: &mut TokenVocabularyState, input: &AnalyzerInput<'_>) -> Result<()> {
@@ -162,7 +178,9 @@ impl Analyzer for TokenVocabulary {
         let (parts, null_lists) = string_elements(single_column(input)?)?;
         counts.nulls += null_lists;
         for part in &parts {
-            dictionary.push(&StringColumn::of(part)?, |token, count| counts.add(token, count))?;
+            dictionary.push(&StringColumn::of(part)?, |token, count| {
+                counts.add(token, count)
+            })?;
         }
         if dictionary.size_bytes() > counts.long.budget_bytes() / 2 {
             state.flush()?;
@@ -170,7 +188,11 @@ impl Analyzer for TokenVocabulary {
         Ok(())
     }
 
-    fn merge(&self, state: &mut TokenVocabularyState, mut later: TokenVocabularyState) -> Result<()> {
+    fn merge(
+        &self,
+        state: &mut TokenVocabularyState,
+        mut later: TokenVocabularyState,
+    ) -> Result<()> {
         later.flush()?;
         state.flush()?;
         state.counts.nulls += later.counts.nulls;
@@ -185,20 +207,40 @@ impl Analyzer for TokenVocabulary {
         state.counts.long.encode(out)
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<TokenVocabularyState> {
+    fn decode(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<TokenVocabularyState> {
         let nulls = StateDecoder(input).varint()?;
         let short = ShortKeyMap::decode(input, scratch)?;
         let long = SpillMap::decode(input, &half_scratch(scratch), KeyOrder::Hash)?;
-        let counts = TokenCounts { scratch: scratch.clone(), nulls, short, long };
-        Ok(TokenVocabularyState { counts, dictionary: DictionaryCounts::default() })
+        let counts = TokenCounts {
+            scratch: scratch.clone(),
+            nulls,
+            short,
+            long,
+        };
+        Ok(TokenVocabularyState {
+            counts,
+            dictionary: DictionaryCounts::default(),
+        })
     }
 
     fn divisible_bytes(&self, state: &TokenVocabularyState) -> Option<u64> {
         let TokenVocabularyState { counts, dictionary } = state;
-        Some(counts.short.encoded_bytes() + counts.long.encoded_bytes() + dictionary.size_bytes() as u64)
+        Some(
+            counts.short.encoded_bytes()
+                + counts.long.encoded_bytes()
+                + dictionary.size_bytes() as u64,
+        )
     }
 
-    fn encode_shares(&self, state: &mut TokenVocabularyState, shares: &mut [&mut dyn Write]) -> Result<()> {
+    fn encode_shares(
+        &self,
+        state: &mut TokenVocabularyState,
+        shares: &mut [&mut dyn Write],
+    ) -> Result<()> {
         state.flush()?;
         let counts = &mut state.counts;
         for (number, share) in shares.iter_mut().enumerate() {
@@ -216,8 +258,9 @@ impl Analyzer for TokenVocabulary {
         let counts = &mut state.counts;
         let ranking = counts.ranked(self)?;
         ranking.into_selected().each(|token, count| {
-            let token = std::str::from_utf8(token)
-                .map_err(|_| Fault::new(codes::CORRUPT, "a state holds a token that is not text"))?;
+            let token = std::str::from_utf8(token).map_err(|_| {
+                Fault::new(codes::CORRUPT, "a state holds a token that is not text")
+            })?;
             counts.add(Some(token), count)
         })
     }
@@ -245,7 +288,9 @@ impl Analyzer for TokenVocabulary {
 pub fn continue_vocabulary(earlier: &Finding, current: &Finding) -> Result<Finding> {
     let (before, now) = (earlier.column("token")?, current.column("token")?);
     let wrong = || Fault::internal("a vocabulary is not text");
-    let (Some(before_texts), Some(now_texts)) = (TextRef::new(before), TextRef::new(now)) else { return Err(wrong()) };
+    let (Some(before_texts), Some(now_texts)) = (TextRef::new(before), TextRef::new(now)) else {
+        return Err(wrong());
+    };
     let counts = current.column("count")?.as_primitive_opt::<UInt64Type>();
     let counts = counts.ok_or_else(|| Fault::internal("a vocabulary without counts"))?;
     let (before_index, now_index) = (TextIndex::new(before_texts), TextIndex::new(now_texts));
@@ -254,14 +299,23 @@ pub fn continue_vocabulary(earlier: &Finding, current: &Finding) -> Result<Findi
         place.map_or(0, |place| counts.value(place as usize))
     });
     let mut all: Vec<u64> = kept.collect();
-    let is_new = |token: Option<&str>| token.is_some_and(|token| before_index.find(token, before_texts).is_none());
+    let is_new = |token: Option<&str>| {
+        token.is_some_and(|token| before_index.find(token, before_texts).is_none())
+    };
     let new: BooleanArray = now_texts.iter().map(|token| Some(is_new(token))).collect();
     all.extend(filter(counts, &new)?.as_primitive::<UInt64Type>().values());
     let added = filter(now, &new)?;
     let bytes = |texts: TextRef<'_>| texts.iter().flatten().map(str::len).sum::<usize>();
     let is_large = bytes(before_texts) + TextRef::new(&added).map_or(0, bytes) > i32::MAX as usize;
-    let text = if is_large { DataType::LargeUtf8 } else { DataType::Utf8 };
+    let text = if is_large {
+        DataType::LargeUtf8
+    } else {
+        DataType::Utf8
+    };
     let (before, added) = (cast(before, &text)?, cast(&added, &text)?);
     let tokens = concat(&[before.as_ref(), added.as_ref()])?;
-    Finding::of([("token", tokens), ("count", Arc::new(UInt64Array::from(all)) as ArrayRef)])
+    Finding::of([
+        ("token", tokens),
+        ("count", Arc::new(UInt64Array::from(all)) as ArrayRef),
+    ])
 }

@@ -15,7 +15,10 @@ use proptest::prelude::*;
 const BUDGET: usize = 64 << 20;
 
 fn batch(columns: &[ArrayRef]) -> RecordBatch {
-    let named = columns.iter().enumerate().map(|(i, column)| (format!("c{i}"), column.clone(), true));
+    let named = columns
+        .iter()
+        .enumerate()
+        .map(|(i, column)| (format!("c{i}"), column.clone(), true));
     RecordBatch::try_from_iter_with_nullable(named).unwrap()
 }
 
@@ -33,8 +36,15 @@ fn number(finding: &Finding, column: &str) -> f64 {
 
 fn tokens(finding: &Finding) -> Vec<(String, u64)> {
     let tokens = finding.column("token").unwrap().as_string::<i32>();
-    let counts = finding.column("count").unwrap().as_primitive::<UInt64Type>();
-    tokens.iter().zip(counts).map(|(token, count)| (token.unwrap().to_string(), count.unwrap())).collect()
+    let counts = finding
+        .column("count")
+        .unwrap()
+        .as_primitive::<UInt64Type>();
+    tokens
+        .iter()
+        .zip(counts)
+        .map(|(token, count)| (token.unwrap().to_string(), count.unwrap()))
+        .collect()
 }
 
 #[test]
@@ -42,7 +52,10 @@ fn a_small_number_beside_large_ones_is_not_lost() {
     let moments = ask(&ColumnMoments, &[floats([1e15, 3.0, -1e15, 1e300, -1e300])]);
     assert_eq!(number(&moments, "sum"), 3.0);
     assert_eq!(number(&moments, "mean"), 0.6);
-    let moments = ask(&ColumnMoments, &[floats([1e15 + 1.0, 1e15 + 2.0, 1e15 + 3.0])]);
+    let moments = ask(
+        &ColumnMoments,
+        &[floats([1e15 + 1.0, 1e15 + 2.0, 1e15 + 3.0])],
+    );
     assert_eq!(number(&moments, "var"), 2.0 / 3.0);
 }
 
@@ -50,13 +63,22 @@ fn a_small_number_beside_large_ones_is_not_lost() {
 fn equal_values_have_no_variance() {
     for value in [0.1, 1e-320, f64::MAX, -7.25e100] {
         let moments = ask(&ColumnMoments, &[floats(vec![value; 1001])]);
-        assert_eq!((number(&moments, "mean"), number(&moments, "var")), (value, 0.0));
+        assert_eq!(
+            (number(&moments, "mean"), number(&moments, "var")),
+            (value, 0.0)
+        );
     }
 }
 
 #[test]
 fn what_is_missing_and_infinite() {
-    let column = Float64Array::from(vec![Some(1.0), None, Some(f64::NAN), Some(f64::INFINITY), Some(-2.0)]);
+    let column = Float64Array::from(vec![
+        Some(1.0),
+        None,
+        Some(f64::NAN),
+        Some(f64::INFINITY),
+        Some(-2.0),
+    ]);
     let moments = ask(&ColumnMoments, &[Arc::new(column)]);
     let counts = ["count", "nulls", "nans", "infinities"].map(|name| number(&moments, name));
     assert_eq!(counts, [3.0, 1.0, 1.0, 1.0]);
@@ -66,7 +88,11 @@ fn what_is_missing_and_infinite() {
     );
     assert!(number(&moments, "var").is_nan());
     let empty = ask(&ColumnMoments, &[floats([f64::NAN])]);
-    assert!(["sum", "mean", "var", "min", "max"].iter().all(|name| empty.number(name).unwrap().is_none()));
+    assert!(
+        ["sum", "mean", "var", "min", "max"]
+            .iter()
+            .all(|name| empty.number(name).unwrap().is_none())
+    );
 }
 
 #[test]
@@ -76,30 +102,59 @@ fn integers_are_summed_without_rounding() {
     assert_eq!(number(&moments, "sum"), 4.0);
     let unsigned: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX; 4]));
     let moments = ask(&ColumnMoments, &[unsigned]);
-    assert_eq!((number(&moments, "mean"), number(&moments, "var")), (u64::MAX as f64, 0.0));
+    assert_eq!(
+        (number(&moments, "mean"), number(&moments, "var")),
+        (u64::MAX as f64, 0.0)
+    );
 }
 
 #[test]
 fn overflowing_sums_still_have_a_mean() {
     let moments = ask(&ColumnMoments, &[floats([f64::MAX, f64::MAX])]);
-    assert_eq!((number(&moments, "sum"), number(&moments, "mean")), (f64::INFINITY, f64::MAX));
+    assert_eq!(
+        (number(&moments, "sum"), number(&moments, "mean")),
+        (f64::INFINITY, f64::MAX)
+    );
 }
 
 #[test]
 fn vocabulary_orders() {
-    let words: ArrayRef = Arc::new(StringArray::from(vec![Some("b"), Some("a"), None, Some("c"), Some("c"), Some("")]));
+    let words: ArrayRef = Arc::new(StringArray::from(vec![
+        Some("b"),
+        Some("a"),
+        None,
+        Some("c"),
+        Some("c"),
+        Some(""),
+    ]));
     let order = |order, min_count, top_k| {
-        tokens(&ask(&TokenVocabulary { min_count, top_k, order }, std::slice::from_ref(&words)))
-            .into_iter()
-            .map(|t| t.0)
-            .collect::<Vec<_>>()
+        tokens(&ask(
+            &TokenVocabulary {
+                min_count,
+                top_k,
+                order,
+            },
+            std::slice::from_ref(&words),
+        ))
+        .into_iter()
+        .map(|t| t.0)
+        .collect::<Vec<_>>()
     };
-    assert_eq!(order(VocabularyOrder::CountThenReverse, 1, None), ["c", "b", "a", ""]);
-    assert_eq!(order(VocabularyOrder::CountThenValue, 1, None), ["c", "", "a", "b"]);
+    assert_eq!(
+        order(VocabularyOrder::CountThenReverse, 1, None),
+        ["c", "b", "a", ""]
+    );
+    assert_eq!(
+        order(VocabularyOrder::CountThenValue, 1, None),
+        ["c", "", "a", "b"]
+    );
     assert_eq!(order(VocabularyOrder::Value, 1, None), ["", "a", "b", "c"]);
     assert_eq!(order(VocabularyOrder::Value, 1, Some(2)), ["", "c"]);
     assert_eq!(order(VocabularyOrder::CountThenReverse, 2, None), ["c"]);
-    assert_eq!(order(VocabularyOrder::CountThenReverse, 1, Some(0)), Vec::<String>::new());
+    assert_eq!(
+        order(VocabularyOrder::CountThenReverse, 1, Some(0)),
+        Vec::<String>::new()
+    );
 }
 
 #[test]
@@ -118,31 +173,53 @@ fn lists_count_their_elements() {
 #[test]
 fn too_long_a_token_is_a_fault() {
     let words: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat((1 << 20) + 1)]));
-    let fault = compute_finding(&TokenVocabulary::default(), &[batch(&[words])], BUDGET).unwrap_err();
+    let fault =
+        compute_finding(&TokenVocabulary::default(), &[batch(&[words])], BUDGET).unwrap_err();
     assert_eq!(fault.code(), codes::LIMIT);
 }
 
 #[test]
 fn many_tokens_spill_and_compact() {
     // About 30,000 tokens of some 12 bytes on a budget of 16 KiB: some two hundred spills, several compactions.
-    let words: Vec<String> = (0..60_000u64).map(|i| format!("token-{}", i * i % 39_989)).collect();
+    let words: Vec<String> = (0..60_000u64)
+        .map(|i| format!("token-{}", i * i % 39_989))
+        .collect();
     let mut expected: HashMap<&str, u64> = HashMap::new();
-    words.iter().for_each(|word| *expected.entry(word).or_default() += 1);
+    words
+        .iter()
+        .for_each(|word| *expected.entry(word).or_default() += 1);
     let column: ArrayRef = Arc::new(StringArray::from(words.clone()));
-    let batches: Vec<RecordBatch> = (0..60).map(|i| batch(&[column.slice(i * 1000, 1000)])).collect();
-    for (top_k, order) in [(None, VocabularyOrder::CountThenReverse), (Some(7000), VocabularyOrder::CountThenValue)] {
-        let analyzer = TokenVocabulary { top_k, order, ..TokenVocabulary::default() };
+    let batches: Vec<RecordBatch> = (0..60)
+        .map(|i| batch(&[column.slice(i * 1000, 1000)]))
+        .collect();
+    for (top_k, order) in [
+        (None, VocabularyOrder::CountThenReverse),
+        (Some(7000), VocabularyOrder::CountThenValue),
+    ] {
+        let analyzer = TokenVocabulary {
+            top_k,
+            order,
+            ..TokenVocabulary::default()
+        };
         let spilled = compute_finding(&analyzer, &batches, 16 << 10).unwrap();
         let held = compute_finding(&analyzer, &batches, BUDGET).unwrap();
         assert_eq!(spilled, held);
         let found = tokens(&held);
         assert_eq!(found.len(), expected.len().min(top_k.unwrap_or(usize::MAX)));
-        assert!(found.iter().all(|(token, count)| expected[token.as_str()] == *count));
+        assert!(
+            found
+                .iter()
+                .all(|(token, count)| expected[token.as_str()] == *count)
+        );
     }
     check_laws(&TokenVocabulary::default(), &batches[..8], 5).unwrap();
     check_laws(
-        &ExactQuantiles { ask: QuantileRequest::Buckets(4) },
-        &[batch(&[floats((0..9000).map(f64::from).collect::<Vec<_>>())])],
+        &ExactQuantiles {
+            ask: QuantileRequest::Buckets(4),
+        },
+        &[batch(&[floats(
+            (0..9000).map(f64::from).collect::<Vec<_>>(),
+        )])],
         5,
     )
     .unwrap();
@@ -150,33 +227,80 @@ fn many_tokens_spill_and_compact() {
 
 #[test]
 fn one_dictionary_over_many_batches_and_a_change() {
-    let column = |words: &[&str]| Arc::new(words.iter().copied().collect::<DictionaryArray<Int32Type>>()) as ArrayRef;
+    let column = |words: &[&str]| {
+        Arc::new(
+            words
+                .iter()
+                .copied()
+                .collect::<DictionaryArray<Int32Type>>(),
+        ) as ArrayRef
+    };
     let first = column(&["a", "b", "a", "a"]);
     let second = column(&["b", "z"]);
-    let batches = [first.slice(0, 2), first.slice(2, 2), second.clone(), first].map(|column| batch(&[column]));
+    let batches = [first.slice(0, 2), first.slice(2, 2), second.clone(), first]
+        .map(|column| batch(&[column]));
     let found = tokens(&compute_finding(&TokenVocabulary::default(), &batches, BUDGET).unwrap());
-    assert_eq!(found, [("a".to_string(), 6), ("b".to_string(), 3), ("z".to_string(), 1)]);
+    assert_eq!(
+        found,
+        [
+            ("a".to_string(), 6),
+            ("b".to_string(), 3),
+            ("z".to_string(), 1)
+        ]
+    );
 }
 
 #[test]
 fn quantiles_of_few_rows_are_exact() {
     let values: Vec<f64> = (0..1000).map(|i| f64::from(i * 7919 % 1000)).collect();
-    for ask_for in [QuantileRequest::Buckets(4), QuantileRequest::Probabilities(vec![0.0, 0.5, 0.999, 1.0])] {
-        let sampled = ask(&SampledQuantiles { epsilon: 0.05, ask: ask_for.clone() }, &[floats(values.clone())]);
-        assert_eq!(sampled, ask(&ExactQuantiles { ask: ask_for }, &[floats(values.clone())]));
+    for ask_for in [
+        QuantileRequest::Buckets(4),
+        QuantileRequest::Probabilities(vec![0.0, 0.5, 0.999, 1.0]),
+    ] {
+        let sampled = ask(
+            &SampledQuantiles {
+                epsilon: 0.05,
+                ask: ask_for.clone(),
+            },
+            &[floats(values.clone())],
+        );
+        assert_eq!(
+            sampled,
+            ask(&ExactQuantiles { ask: ask_for }, &[floats(values.clone())])
+        );
     }
-    let found = ask(&ExactQuantiles { ask: QuantileRequest::Buckets(4) }, &[floats(values.clone())]);
+    let found = ask(
+        &ExactQuantiles {
+            ask: QuantileRequest::Buckets(4),
+        },
+        &[floats(values.clone())],
+    );
     assert_eq!(found.numbers("boundary").unwrap(), [250.0, 500.0, 750.0]);
-    let found = ask(&ExactQuantiles { ask: QuantileRequest::Probabilities(vec![0.5]) }, &[floats(values)]);
+    let found = ask(
+        &ExactQuantiles {
+            ask: QuantileRequest::Probabilities(vec![0.5]),
+        },
+        &[floats(values)],
+    );
     assert_eq!(found.numbers("value").unwrap(), [499.5]);
-    let none = ask(&ExactQuantiles { ask: QuantileRequest::Buckets(4) }, &[floats([])]);
+    let none = ask(
+        &ExactQuantiles {
+            ask: QuantileRequest::Buckets(4),
+        },
+        &[floats([])],
+    );
     assert_eq!(none.rows(), 0);
 }
 
 #[test]
 fn sampled_ranks_are_near() {
-    let values: Vec<f64> = (0..200_000).map(|i| f64::from(i * 7919 % 200_000)).collect();
-    let analyzer = SampledQuantiles { epsilon: 0.02, ask: QuantileRequest::Buckets(100) };
+    let values: Vec<f64> = (0..200_000)
+        .map(|i| f64::from(i * 7919 % 200_000))
+        .collect();
+    let analyzer = SampledQuantiles {
+        epsilon: 0.02,
+        ask: QuantileRequest::Buckets(100),
+    };
     assert_eq!(analyzer.sample_rows(), 18136);
     let found = ask(&analyzer, &[floats(values)]);
     for (k, boundary) in found.numbers("boundary").unwrap().into_iter().enumerate() {
@@ -186,20 +310,32 @@ fn sampled_ranks_are_near() {
 
 #[test]
 fn too_large_a_sample_is_a_fault() {
-    let fault = compute_finding(&SampledQuantiles { epsilon: 1e-4, ask: QuantileRequest::Buckets(2) }, &[], BUDGET)
-        .unwrap_err();
+    let fault = compute_finding(
+        &SampledQuantiles {
+            epsilon: 1e-4,
+            ask: QuantileRequest::Buckets(2),
+        },
+        &[],
+        BUDGET,
+    )
+    .unwrap_err();
     assert_eq!(fault.code(), codes::MEMORY);
 }
 
 #[test]
 fn distinct_counts_are_near() {
     for n in [0u64, 1, 10, 1000, 100_000] {
-        let integers: ArrayRef = Arc::new(UInt64Array::from_iter_values((0..2 * n).map(|i| i % n.max(1))));
+        let integers: ArrayRef = Arc::new(UInt64Array::from_iter_values(
+            (0..2 * n).map(|i| i % n.max(1)),
+        ));
         let text: ArrayRef = Arc::new(StringArray::from_iter_values((0..n).map(|i| i.to_string())));
         for column in [integers, text] {
             let estimate = number(&ask(&DistinctCount::default(), &[column]), "estimate");
             // Four standard errors.
-            assert!((estimate - n as f64).abs() <= 4.0 * 0.0082 * n as f64, "{estimate} of {n}");
+            assert!(
+                (estimate - n as f64).abs() <= 4.0 * 0.0082 * n as f64,
+                "{estimate} of {n}"
+            );
         }
     }
 }
@@ -208,11 +344,20 @@ fn distinct_counts_are_near() {
 fn examples_are_the_values_with_the_least_hashes() {
     let examples = |column: &ArrayRef| -> Vec<String> {
         let found = ask(&DistinctCount::default(), std::slice::from_ref(column));
-        serde_json::from_str(found.column("examples").unwrap().as_string::<i32>().value(0)).unwrap()
+        serde_json::from_str(
+            found
+                .column("examples")
+                .unwrap()
+                .as_string::<i32>()
+                .value(0),
+        )
+        .unwrap()
     };
     let check = |column: ArrayRef, values: Vec<(Vec<u8>, String)>| {
-        let mut hashed: Vec<(u64, String)> =
-            values.into_iter().map(|(bytes, text)| (xxhash_rust::xxh3::xxh3_64(&bytes), text)).collect();
+        let mut hashed: Vec<(u64, String)> = values
+            .into_iter()
+            .map(|(bytes, text)| (xxhash_rust::xxh3::xxh3_64(&bytes), text))
+            .collect();
         hashed.sort();
         hashed.dedup();
         let least: Vec<String> = hashed.into_iter().take(5).map(|(_, text)| text).collect();
@@ -222,16 +367,35 @@ fn examples_are_the_values_with_the_least_hashes() {
     let whole = || (0..1000).map(|row: i64| row % 300 - 50);
     check(
         Arc::new(Int64Array::from_iter_values(whole())),
-        whole().map(|value| (value.to_le_bytes().to_vec(), value.to_string())).collect(),
+        whole()
+            .map(|value| (value.to_le_bytes().to_vec(), value.to_string()))
+            .collect(),
     );
     check(
-        Arc::new(UInt64Array::from_iter_values((0..9).map(|row| u64::MAX - row))),
-        (0..9).map(|row| ((u64::MAX - row).to_le_bytes().to_vec(), (u64::MAX - row).to_string())).collect(),
+        Arc::new(UInt64Array::from_iter_values(
+            (0..9).map(|row| u64::MAX - row),
+        )),
+        (0..9)
+            .map(|row| {
+                (
+                    (u64::MAX - row).to_le_bytes().to_vec(),
+                    (u64::MAX - row).to_string(),
+                )
+            })
+            .collect(),
     );
     // Missing values are no examples, and zeros of both signs are one.
     check(
-        Arc::new(Float64Array::from(vec![Some(-0.0), None, Some(f64::NAN), Some(0.0), Some(2.5)])),
-        [(0.0_f64, "0.0"), (2.5, "2.5")].map(|(value, text)| (value.to_le_bytes().to_vec(), text.to_owned())).to_vec(),
+        Arc::new(Float64Array::from(vec![
+            Some(-0.0),
+            None,
+            Some(f64::NAN),
+            Some(0.0),
+            Some(2.5),
+        ])),
+        [(0.0_f64, "0.0"), (2.5, "2.5")]
+            .map(|(value, text)| (value.to_le_bytes().to_vec(), text.to_owned()))
+            .to_vec(),
     );
     check(
         Arc::new(Float32Array::from(vec![0.1, f32::INFINITY])),
@@ -239,42 +403,95 @@ fn examples_are_the_values_with_the_least_hashes() {
             .map(|(value, text)| (f64::from(value).to_le_bytes().to_vec(), text.to_owned()))
             .to_vec(),
     );
-    check(Arc::new(BooleanArray::from(vec![Some(true), None, Some(false)])), ["true", "false"].map(of_text).to_vec());
+    check(
+        Arc::new(BooleanArray::from(vec![Some(true), None, Some(false)])),
+        ["true", "false"].map(of_text).to_vec(),
+    );
     check(
         Arc::new(Date32Array::from(vec![0, 1, 365])),
-        ["1970-01-01", "1970-01-02", "1971-01-01"].map(of_text).to_vec(),
+        ["1970-01-01", "1970-01-02", "1971-01-01"]
+            .map(of_text)
+            .to_vec(),
     );
     let words: Vec<String> = (0..100).map(|row| format!("word {row}")).collect();
-    check(Arc::new(StringArray::from(words.clone())), words.iter().map(|word| of_text(word)).collect());
+    check(
+        Arc::new(StringArray::from(words.clone())),
+        words.iter().map(|word| of_text(word)).collect(),
+    );
     // A long text is cut between two letters.
     let long: ArrayRef = Arc::new(StringArray::from(vec!["\u{e9}".repeat(1000)]));
     assert_eq!(examples(&long), [format!("{}...", "\u{e9}".repeat(126))]);
-    assert_eq!(examples(&(Arc::new(Int64Array::from(vec![None, None])) as ArrayRef)), Vec::<String>::new());
+    assert_eq!(
+        examples(&(Arc::new(Int64Array::from(vec![None, None])) as ArrayRef)),
+        Vec::<String>::new()
+    );
 }
 
 #[test]
 fn histogram_bins_are_half_open() {
-    let column = Float64Array::from(vec![Some(-1.0), Some(0.0), Some(0.5), Some(1.0), Some(9.0), Some(f64::NAN), None]);
-    let found = ask(&Histogram { edges: vec![0.0, 1.0, 2.0] }, &[Arc::new(column)]);
-    let counts = found.column("count").unwrap().as_primitive::<UInt64Type>().values().to_vec();
+    let column = Float64Array::from(vec![
+        Some(-1.0),
+        Some(0.0),
+        Some(0.5),
+        Some(1.0),
+        Some(9.0),
+        Some(f64::NAN),
+        None,
+    ]);
+    let found = ask(
+        &Histogram {
+            edges: vec![0.0, 1.0, 2.0],
+        },
+        &[Arc::new(column)],
+    );
+    let counts = found
+        .column("count")
+        .unwrap()
+        .as_primitive::<UInt64Type>()
+        .values()
+        .to_vec();
     assert_eq!(counts, [1, 2, 1, 1, 1, 1]);
 }
 
 #[test]
 fn moments_by_key_are_moments() {
-    let values: Vec<f64> = (0..500).map(|i| f64::from(i).sin() * 10f64.powi(i % 9)).collect();
-    let shops: ArrayRef = Arc::new((0..500).map(|i| ["n", "s", ""][i % 3]).collect::<DictionaryArray<Int32Type>>());
-    let days: ArrayRef = Arc::new(Date32Array::from_iter((0..500).map(|i| (i % 5 > 0).then_some(i % 5))));
-    let analyzer = GroupedMoments { keys: vec![DataType::Date32, DataType::Utf8] };
-    let found = ask(&analyzer, &[floats(values.clone()), days.clone(), shops.clone()]);
+    let values: Vec<f64> = (0..500)
+        .map(|i| f64::from(i).sin() * 10f64.powi(i % 9))
+        .collect();
+    let shops: ArrayRef = Arc::new(
+        (0..500)
+            .map(|i| ["n", "s", ""][i % 3])
+            .collect::<DictionaryArray<Int32Type>>(),
+    );
+    let days: ArrayRef = Arc::new(Date32Array::from_iter(
+        (0..500).map(|i| (i % 5 > 0).then_some(i % 5)),
+    ));
+    let analyzer = GroupedMoments {
+        keys: vec![DataType::Date32, DataType::Utf8],
+    };
+    let found = ask(
+        &analyzer,
+        &[floats(values.clone()), days.clone(), shops.clone()],
+    );
     assert_eq!(found.rows(), 15);
-    let small = compute_finding(&analyzer, &[batch(&[floats(values.clone()), days, shops])], 2048).unwrap();
+    let small = compute_finding(
+        &analyzer,
+        &[batch(&[floats(values.clone()), days, shops])],
+        2048,
+    )
+    .unwrap();
     assert_eq!(found, small);
-    let (keys, names) = (found.column("key1").unwrap(), found.column("key2").unwrap().as_string::<i32>());
+    let (keys, names) = (
+        found.column("key1").unwrap(),
+        found.column("key2").unwrap().as_string::<i32>(),
+    );
     assert_eq!(keys.data_type(), &DataType::Date32);
     assert!(keys.is_null(0) && names.value(0).is_empty());
     // Row 4 is the second date's second shop: i % 5 == 1 and "n", where i % 3 == 0.
-    let group: Vec<f64> = (0..500).filter(|i| i % 5 == 1 && i % 3 == 0).map(|i| values[i]).collect();
+    let group: Vec<f64> = (0..500)
+        .filter(|i| i % 5 == 1 && i % 3 == 0)
+        .map(|i| values[i])
+        .collect();
     let alone = ask(&ColumnMoments, &[floats(group)]);
     for name in ["mean", "var", "min", "max"] {
         let column = found.column(name).unwrap().as_primitive::<Float64Type>();
@@ -288,29 +505,66 @@ fn latest_rows_are_those_of_the_greatest_times() {
     let time = |row: i32| (row % 9 > 0).then_some((row * 7919) % 3000);
     let shops = || (0..rows).map(|row| ["n", "s", "w", ""][row as usize % 4]);
     let times = Date32Array::from_iter((0..rows).map(time));
-    let prices = Float64Array::from_iter((0..rows).map(|row| (row % 5 > 0).then(|| f64::from(row) * 0.1)));
+    let prices =
+        Float64Array::from_iter((0..rows).map(|row| (row % 5 > 0).then(|| f64::from(row) * 0.1)));
     let flags = BooleanArray::from_iter((0..rows).map(|row| Some(row % 2 == 0)));
-    let columns: Vec<ArrayRef> =
-        vec![Arc::new(StringArray::from_iter_values(shops())), Arc::new(times), Arc::new(prices), Arc::new(flags)];
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from_iter_values(shops())),
+        Arc::new(times),
+        Arc::new(prices),
+        Arc::new(flags),
+    ];
     let values = vec![DataType::Float64, DataType::Boolean];
-    let analyzer = LatestRows { keys: vec![DataType::Utf8], time: DataType::Date32, values };
+    let analyzer = LatestRows {
+        keys: vec![DataType::Utf8],
+        time: DataType::Date32,
+        values,
+    };
     let found = ask(&analyzer, &columns);
-    assert_eq!(found, compute_finding(&analyzer, &[batch(&columns)], 2048).unwrap());
-    assert_eq!(found.column("value1").unwrap().data_type(), &DataType::Float64);
-    assert_eq!(found.column("value2").unwrap().data_type(), &DataType::Boolean);
+    assert_eq!(
+        found,
+        compute_finding(&analyzer, &[batch(&columns)], 2048).unwrap()
+    );
+    assert_eq!(
+        found.column("value1").unwrap().data_type(),
+        &DataType::Float64
+    );
+    assert_eq!(
+        found.column("value2").unwrap().data_type(),
+        &DataType::Boolean
+    );
     let keys = found.column("key1").unwrap().as_string::<i32>().clone();
-    assert_eq!(keys.iter().flatten().collect::<Vec<_>>(), ["", "n", "s", "w"]);
+    assert_eq!(
+        keys.iter().flatten().collect::<Vec<_>>(),
+        ["", "n", "s", "w"]
+    );
     for (row, key) in keys.iter().flatten().enumerate() {
-        let of_key = shops().enumerate().filter(|(_, shop)| *shop == key).map(|(row, _)| row as i32);
-        let latest = of_key.filter(|row| time(*row).is_some()).max_by_key(|row| time(*row)).unwrap();
+        let of_key = shops()
+            .enumerate()
+            .filter(|(_, shop)| *shop == key)
+            .map(|(row, _)| row as i32);
+        let latest = of_key
+            .filter(|row| time(*row).is_some())
+            .max_by_key(|row| time(*row))
+            .unwrap();
         assert_eq!(
-            found.column("time").unwrap().as_primitive::<Int64Type>().value(row),
+            found
+                .column("time")
+                .unwrap()
+                .as_primitive::<Int64Type>()
+                .value(row),
             i64::from(time(latest).unwrap())
         );
-        let price = found.column("value1").unwrap().as_primitive::<Float64Type>();
+        let price = found
+            .column("value1")
+            .unwrap()
+            .as_primitive::<Float64Type>();
         let expected = (latest % 5 > 0).then(|| f64::from(latest) * 0.1);
         assert_eq!(price.is_valid(row).then(|| price.value(row)), expected);
-        assert_eq!(found.column("value2").unwrap().as_boolean().value(row), latest % 2 == 0);
+        assert_eq!(
+            found.column("value2").unwrap().as_boolean().value(row),
+            latest % 2 == 0
+        );
     }
 }
 

@@ -28,31 +28,46 @@ fn rows<T>(of: impl Fn(usize) -> T) -> Vec<T> {
 fn key(name: &str) -> ArrayRef {
     let word = |row: usize| match chance(row, 1) % 90 {
         0 => None,
-        word => Some(format!("{}{word}\0{}", "long ".repeat(word as usize % 9), word % 4)),
+        word => Some(format!(
+            "{}{word}\0{}",
+            "long ".repeat(word as usize % 9),
+            word % 4
+        )),
     };
     match name {
         "text" => Arc::new(StringArray::from(rows(word))),
-        "words" => {
-            cast(&key("text"), &DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))).unwrap()
-        }
+        "words" => cast(
+            &key("text"),
+            &DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
+        )
+        .unwrap(),
         "binary" => cast(&key("text"), &DataType::Binary).unwrap(),
         "i64" => Arc::new(Int64Array::from(rows(|row| match chance(row, 2) % 70 {
             0 => None,
             value => Some((value as i64 - 30) << 55),
         }))),
-        "u8" => {
-            Arc::new(UInt8Array::from(rows(|row| (!chance(row, 3).is_multiple_of(30)).then(|| chance(row, 3) as u8))))
-        }
+        "u8" => Arc::new(UInt8Array::from(rows(|row| {
+            (!chance(row, 3).is_multiple_of(30)).then(|| chance(row, 3) as u8)
+        }))),
         "i32" => Arc::new(Int32Array::from(rows(|row| chance(row, 4) as i32 % 5))),
         "f64" => Arc::new(Float64Array::from(rows(|row| {
             let other_nan = f64::from_bits(0xfff8_0000_0000_0001);
-            [Some(-0.0), Some(0.0), Some(f64::NAN), Some(other_nan), None, Some(-2.5), Some(1e300)]
-                [chance(row, 5) as usize % 7]
+            [
+                Some(-0.0),
+                Some(0.0),
+                Some(f64::NAN),
+                Some(other_nan),
+                None,
+                Some(-2.5),
+                Some(1e300),
+            ][chance(row, 5) as usize % 7]
         }))),
-        "flag" => {
-            Arc::new(BooleanArray::from(rows(|row| [None, Some(true), Some(false)][chance(row, 6) as usize % 3])))
-        }
-        "date" => Arc::new(Date32Array::from(rows(|row| Some((chance(row, 7) % 40) as i32 - 20)))),
+        "flag" => Arc::new(BooleanArray::from(rows(|row| {
+            [None, Some(true), Some(false)][chance(row, 6) as usize % 3]
+        }))),
+        "date" => Arc::new(Date32Array::from(rows(|row| {
+            Some((chance(row, 7) % 40) as i32 - 20)
+        }))),
         "decimal" => Arc::new(
             Decimal128Array::from(rows(|row| Some(i128::from(chance(row, 8) % 9) - 4)))
                 .with_precision_and_scale(9, 2)
@@ -92,27 +107,78 @@ fn texts() -> Vec<Option<String>> {
 fn results() -> Vec<GroupResult> {
     use GroupFunction as F;
     let of = |function, value| GroupResult { function, value };
-    let numbers = [F::Count, F::Sum, F::Mean, F::Var { ddof: 1 }, F::Std { ddof: 0 }];
-    let any = [F::Min, F::Max, F::First, F::Last, F::NUnique, F::ApproxNUnique];
-    let mut all = vec![of(F::CountRows, 0), of(F::FirstRow, 0), of(F::LastRow, 0), of(F::Count, 2)];
-    all.extend([of(F::WeightedMean { weight: 1 }, 0), of(F::FirstBy { time: 1 }, 2), of(F::LastBy { time: 1 }, 0)]);
-    all.extend([of(F::TopK { k: 3 }, 2), of(F::List { limit: 4, truncate: true }, 2)]);
+    let numbers = [
+        F::Count,
+        F::Sum,
+        F::Mean,
+        F::Var { ddof: 1 },
+        F::Std { ddof: 0 },
+    ];
+    let any = [
+        F::Min,
+        F::Max,
+        F::First,
+        F::Last,
+        F::NUnique,
+        F::ApproxNUnique,
+    ];
+    let mut all = vec![
+        of(F::CountRows, 0),
+        of(F::FirstRow, 0),
+        of(F::LastRow, 0),
+        of(F::Count, 2),
+    ];
+    all.extend([
+        of(F::WeightedMean { weight: 1 }, 0),
+        of(F::FirstBy { time: 1 }, 2),
+        of(F::LastBy { time: 1 }, 0),
+    ]);
+    all.extend([
+        of(F::TopK { k: 3 }, 2),
+        of(
+            F::List {
+                limit: 4,
+                truncate: true,
+            },
+            2,
+        ),
+    ]);
     let shares = [0.0, 0.25, 0.5, 0.99, 1.0];
-    all.extend(shares.map(|q| of(F::Quantile { q }, 0)).into_iter().chain([of(F::Quantile { q: 0.5 }, 1)]));
+    all.extend(
+        shares
+            .map(|q| of(F::Quantile { q }, 0))
+            .into_iter()
+            .chain([of(F::Quantile { q: 0.5 }, 1)]),
+    );
     for value in 0..3 {
-        all.extend(numbers.into_iter().filter(|_| value < 2).chain(any).map(|function| of(function, value)));
+        all.extend(
+            numbers
+                .into_iter()
+                .filter(|_| value < 2)
+                .chain(any)
+                .map(|function| of(function, value)),
+        );
     }
     all
 }
 
-fn computed(spec: &Arc<GroupBy>, columns: &[ArrayRef], budget_bytes: usize, parts: usize, batch: usize) -> RecordBatch {
+fn computed(
+    spec: &Arc<GroupBy>,
+    columns: &[ArrayRef],
+    budget_bytes: usize,
+    parts: usize,
+    batch: usize,
+) -> RecordBatch {
     let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch { budget_bytes });
     let part = |part: usize| {
         let mut state = GroupByState::new(spec, &scratch).unwrap();
         let mut from = ROWS * part / parts;
         while from < ROWS * (part + 1) / parts {
             let rows = batch.min(ROWS * (part + 1) / parts - from);
-            let columns: Vec<ArrayRef> = columns.iter().map(|column| column.slice(from, rows)).collect();
+            let columns: Vec<ArrayRef> = columns
+                .iter()
+                .map(|column| column.slice(from, rows))
+                .collect();
             state.update(&columns, rows, from as u64).unwrap();
             from += rows;
         }
@@ -123,7 +189,10 @@ fn computed(spec: &Arc<GroupBy>, columns: &[ArrayRef], budget_bytes: usize, part
     let mut groups = state.into_sorted().unwrap();
     let mut batches = Vec::new();
     while let Some(columns) = groups.next_columns().unwrap() {
-        let named = columns.into_iter().enumerate().map(|(place, column)| (place.to_string(), column, true));
+        let named = columns
+            .into_iter()
+            .enumerate()
+            .map(|(place, column)| (place.to_string(), column, true));
         batches.push(RecordBatch::try_from_iter_with_nullable(named).unwrap());
     }
     concat_batches(&batches[0].schema(), &batches).unwrap()
@@ -131,13 +200,29 @@ fn computed(spec: &Arc<GroupBy>, columns: &[ArrayRef], budget_bytes: usize, part
 
 /// The rows of each key, in the order of keys.
 fn rows_by_key(keys: &[ArrayRef]) -> Vec<Vec<usize>> {
-    let last = SortOptions { descending: false, nulls_first: false };
-    let keys: Vec<ArrayRef> =
-        keys.iter().map(|key| canonical_keys(&cast(key, &logical_type(key.data_type())).unwrap()).unwrap()).collect();
-    let fields = keys.iter().map(|key| SortField::new_with_options(key.data_type().clone(), last)).collect();
-    let encoded = RowConverter::new(fields).unwrap().convert_columns(&keys).unwrap();
+    let last = SortOptions {
+        descending: false,
+        nulls_first: false,
+    };
+    let keys: Vec<ArrayRef> = keys
+        .iter()
+        .map(|key| canonical_keys(&cast(key, &logical_type(key.data_type())).unwrap()).unwrap())
+        .collect();
+    let fields = keys
+        .iter()
+        .map(|key| SortField::new_with_options(key.data_type().clone(), last))
+        .collect();
+    let encoded = RowConverter::new(fields)
+        .unwrap()
+        .convert_columns(&keys)
+        .unwrap();
     let mut groups: BTreeMap<Vec<u8>, Vec<usize>> = BTreeMap::new();
-    (0..ROWS).for_each(|row| groups.entry(encoded.row(row).data().to_vec()).or_default().push(row));
+    (0..ROWS).for_each(|row| {
+        groups
+            .entry(encoded.row(row).data().to_vec())
+            .or_default()
+            .push(row)
+    });
     groups.into_values().collect()
 }
 
@@ -152,7 +237,9 @@ fn any_budget_and_division_gives_the_same_bits_and_what_lists_of_rows_give() {
         &["u8", "i32"],
         &["words", "binary", "f64"],
         &["i64", "date", "decimal", "flag", "u8"],
-        &["i64", "f64", "text", "date", "decimal", "binary", "u8", "i32"],
+        &[
+            "i64", "f64", "text", "date", "decimal", "binary", "u8", "i32",
+        ],
     ];
     let (doubles, integers, texts) = (doubles(), integers(), texts());
     let values: Vec<ArrayRef> = vec![
@@ -163,16 +250,32 @@ fn any_budget_and_division_gives_the_same_bits_and_what_lists_of_rows_give() {
     for names in cases {
         let keys: Vec<ArrayRef> = names.iter().map(|name| key(name)).collect();
         let spec = Arc::new(GroupBy {
-            keys: keys.iter().map(|key| GroupKey { data_type: logical_type(key.data_type()), bucket: None }).collect(),
-            values: values.iter().map(|column| column.data_type().clone()).collect(),
+            keys: keys
+                .iter()
+                .map(|key| GroupKey {
+                    data_type: logical_type(key.data_type()),
+                    bucket: None,
+                })
+                .collect(),
+            values: values
+                .iter()
+                .map(|column| column.data_type().clone())
+                .collect(),
             results: results(),
         });
         let columns = [keys.clone(), values.clone()].concat();
         let whole = computed(&spec, &columns, 1 << 28, 1, ROWS);
-        for (budget_bytes, parts, batch) in [(1 << 28, 3, 700), (60_000, 1, 500), (30_000, 4, 333), (1 << 12, 2, 1000)]
-        {
+        for (budget_bytes, parts, batch) in [
+            (1 << 28, 3, 700),
+            (60_000, 1, 500),
+            (30_000, 4, 333),
+            (1 << 12, 2, 1000),
+        ] {
             let other = computed(&spec, &columns, budget_bytes, parts, batch);
-            assert!(whole == other, "{names:?}: {budget_bytes} bytes, {parts} parts, {batch} rows per batch");
+            assert!(
+                whole == other,
+                "{names:?}: {budget_bytes} bytes, {parts} parts, {batch} rows per batch"
+            );
         }
         let groups = rows_by_key(&keys);
         assert_eq!(whole.num_rows(), groups.len(), "{names:?}");
@@ -185,42 +288,84 @@ fn any_budget_and_division_gives_the_same_bits_and_what_lists_of_rows_give() {
             let mut int = || next().as_primitive::<Int64Type>().value(group);
             assert_eq!(int(), rows.len() as i64, "{names:?} {group}");
             let mut row = || next().as_primitive::<UInt64Type>().value(group) as usize;
-            assert_eq!((row(), row()), (rows[0], rows[rows.len() - 1]), "{names:?} {group}");
+            assert_eq!(
+                (row(), row()),
+                (rows[0], rows[rows.len() - 1]),
+                "{names:?} {group}"
+            );
             let own: Vec<&String> = rows.iter().filter_map(|row| texts[*row].as_ref()).collect();
-            assert_eq!(next().as_primitive::<Int64Type>().value(group), own.len() as i64, "{names:?} {group}");
+            assert_eq!(
+                next().as_primitive::<Int64Type>().value(group),
+                own.len() as i64,
+                "{names:?} {group}"
+            );
 
             next(); // The weighted mean has a test of its own.
             let times = |of: &dyn Fn(usize) -> bool| {
-                let timed = rows.iter().copied().filter(|row| integers[*row].is_some() && of(*row));
+                let timed = rows
+                    .iter()
+                    .copied()
+                    .filter(|row| integers[*row].is_some() && of(*row));
                 timed.collect::<Vec<usize>>()
             };
-            let text = times(&|row| texts[row].is_some()).into_iter().min_by_key(|row| integers[*row]);
+            let text = times(&|row| texts[row].is_some())
+                .into_iter()
+                .min_by_key(|row| integers[*row]);
             let column = next().as_string::<i32>();
             let found = column.is_valid(group).then(|| column.value(group));
-            assert_eq!(found, text.and_then(|row| texts[row].as_deref()), "{names:?} {group}");
+            assert_eq!(
+                found,
+                text.and_then(|row| texts[row].as_deref()),
+                "{names:?} {group}"
+            );
             // Of equal maxima `max_by_key` takes the last.
             let is_number = |row: usize| doubles[row].is_some_and(|value| !value.is_nan());
-            let number = times(&is_number).into_iter().max_by_key(|row| integers[*row]);
+            let number = times(&is_number)
+                .into_iter()
+                .max_by_key(|row| integers[*row]);
             let column = next().as_primitive::<Float64Type>();
-            let found = column.is_valid(group).then(|| column.value(group).to_bits());
-            assert_eq!(found, number.and_then(|row| doubles[row]).map(f64::to_bits), "{names:?} {group}");
+            let found = column
+                .is_valid(group)
+                .then(|| column.value(group).to_bits());
+            assert_eq!(
+                found,
+                number.and_then(|row| doubles[row]).map(f64::to_bits),
+                "{names:?} {group}"
+            );
             let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-            own.iter().for_each(|text| *counts.entry(text).or_default() += 1);
+            own.iter()
+                .for_each(|text| *counts.entry(text).or_default() += 1);
             let mut frequent: Vec<(&str, usize)> = counts.into_iter().collect();
             frequent.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
             let frequent: Vec<&str> = frequent.into_iter().take(3).map(|(text, _)| text).collect();
             let listed: Vec<&str> = own.iter().take(4).map(|text| text.as_str()).collect();
             for expected in [frequent, listed] {
                 let column = next().as_list::<i32>();
-                assert_eq!(column.is_null(group), expected.is_empty(), "{names:?} {group}");
+                assert_eq!(
+                    column.is_null(group),
+                    expected.is_empty(),
+                    "{names:?} {group}"
+                );
                 let found = column.value(group);
                 let found: Vec<&str> = found.as_string::<i32>().iter().flatten().collect();
                 assert_eq!(found, expected, "{names:?} {group}");
             }
 
-            let own: Vec<f64> = rows.iter().filter_map(|row| doubles[*row]).filter(|x| !x.is_nan()).collect();
-            let whole: Vec<f64> = rows.iter().filter_map(|row| integers[*row]).map(|value| value as f64).collect();
-            for (own, q) in [0.0, 0.25, 0.5, 0.99, 1.0].map(|q| (&own, q)).into_iter().chain([(&whole, 0.5)]) {
+            let own: Vec<f64> = rows
+                .iter()
+                .filter_map(|row| doubles[*row])
+                .filter(|x| !x.is_nan())
+                .collect();
+            let whole: Vec<f64> = rows
+                .iter()
+                .filter_map(|row| integers[*row])
+                .map(|value| value as f64)
+                .collect();
+            for (own, q) in [0.0, 0.25, 0.5, 0.99, 1.0]
+                .map(|q| (&own, q))
+                .into_iter()
+                .chain([(&whole, 0.5)])
+            {
                 let column = next().as_primitive::<Float64Type>();
                 let found = column.is_valid(group).then(|| column.value(group));
                 assert_eq!(found, quantile(own, q), "{names:?} {group} {q}");
@@ -234,39 +379,76 @@ fn any_budget_and_division_gives_the_same_bits_and_what_lists_of_rows_give() {
             let least = own.iter().copied().reduce(f64::min);
             let greatest = own.iter().copied().reduce(f64::max);
             assert_eq!((double(), double()), (least, greatest), "{names:?} {group}");
-            assert_eq!(double().map(f64::to_bits), own.first().copied().map(f64::to_bits), "{names:?} {group}");
-            assert_eq!(double().map(f64::to_bits), own.last().copied().map(f64::to_bits), "{names:?} {group}");
+            assert_eq!(
+                double().map(f64::to_bits),
+                own.first().copied().map(f64::to_bits),
+                "{names:?} {group}"
+            );
+            assert_eq!(
+                double().map(f64::to_bits),
+                own.last().copied().map(f64::to_bits),
+                "{names:?} {group}"
+            );
             let kinds: BTreeSet<u64> = own.iter().map(bits).collect();
             // So few values are counted exactly by sketches, too.
             let mut counted = || next().as_primitive::<Int64Type>().value(group);
-            assert_eq!((counted(), counted()), (kinds.len() as i64, kinds.len() as i64), "{names:?} {group}");
+            assert_eq!(
+                (counted(), counted()),
+                (kinds.len() as i64, kinds.len() as i64),
+                "{names:?} {group}"
+            );
 
             let own: Vec<i64> = rows.iter().filter_map(|row| integers[*row]).collect();
             let mut int = || {
                 let column = next();
                 (!column.is_null(group)).then(|| column.as_primitive::<Int64Type>().value(group))
             };
-            let sum =
-                own.iter().map(|value| i128::from(*value)).reduce(|a, b| a + b).map(|sum| i64::try_from(sum).unwrap());
-            assert_eq!((int(), int()), (Some(own.len() as i64), sum), "{names:?} {group}");
+            let sum = own
+                .iter()
+                .map(|value| i128::from(*value))
+                .reduce(|a, b| a + b)
+                .map(|sum| i64::try_from(sum).unwrap());
+            assert_eq!(
+                (int(), int()),
+                (Some(own.len() as i64), sum),
+                "{names:?} {group}"
+            );
             (0..3).for_each(|_| assert!(next().len() == groups.len()));
             let mut int = || {
                 let column = next();
                 (!column.is_null(group)).then(|| column.as_primitive::<Int64Type>().value(group))
             };
-            assert_eq!((int(), int()), (own.iter().min().copied(), own.iter().max().copied()), "{names:?} {group}");
-            assert_eq!((int(), int()), (own.first().copied(), own.last().copied()), "{names:?} {group}");
+            assert_eq!(
+                (int(), int()),
+                (own.iter().min().copied(), own.iter().max().copied()),
+                "{names:?} {group}"
+            );
+            assert_eq!(
+                (int(), int()),
+                (own.first().copied(), own.last().copied()),
+                "{names:?} {group}"
+            );
             let kinds = Some(own.iter().collect::<BTreeSet<_>>().len() as i64);
             assert_eq!((int(), int()), (kinds, kinds), "{names:?} {group}");
 
             let own: Vec<&String> = rows.iter().filter_map(|row| texts[*row].as_ref()).collect();
             let mut text = || {
                 let column = next().as_string::<i32>();
-                column.is_valid(group).then(|| column.value(group).to_owned())
+                column
+                    .is_valid(group)
+                    .then(|| column.value(group).to_owned())
             };
             let owned = |text: Option<&&String>| text.map(|text| (*text).clone());
-            assert_eq!((text(), text()), (owned(own.iter().min()), owned(own.iter().max())), "{names:?} {group}");
-            assert_eq!((text(), text()), (owned(own.first()), owned(own.last())), "{names:?} {group}");
+            assert_eq!(
+                (text(), text()),
+                (owned(own.iter().min()), owned(own.iter().max())),
+                "{names:?} {group}"
+            );
+            assert_eq!(
+                (text(), text()),
+                (owned(own.first()), owned(own.last())),
+                "{names:?} {group}"
+            );
             let kinds = own.iter().collect::<BTreeSet<_>>().len() as i64;
             let mut counted = || next().as_primitive::<Int64Type>().value(group);
             assert_eq!((counted(), counted()), (kinds, kinds), "{names:?} {group}");
@@ -277,15 +459,30 @@ fn any_budget_and_division_gives_the_same_bits_and_what_lists_of_rows_give() {
 /// Texts as views, and as dictionaries with values that no row has, that occur twice, and that are null.
 fn text_layouts(texts: &[Option<String>]) -> Vec<ArrayRef> {
     let plain = StringArray::from(texts.to_vec());
-    let words: Vec<Option<&str>> = [Some(""), Some("zzz"), None].into_iter().chain(plain.iter()).collect();
-    let place = |text: Option<&str>| words.iter().rposition(|word| *word == text).map(|place| place as i32);
-    let key = |(row, text): (usize, Option<&str>)| place(text).filter(|_| text.is_some() || row % 2 == 0);
+    let words: Vec<Option<&str>> = [Some(""), Some("zzz"), None]
+        .into_iter()
+        .chain(plain.iter())
+        .collect();
+    let place = |text: Option<&str>| {
+        words
+            .iter()
+            .rposition(|word| *word == text)
+            .map(|place| place as i32)
+    };
+    let key =
+        |(row, text): (usize, Option<&str>)| place(text).filter(|_| text.is_some() || row % 2 == 0);
     let keys: Int32Array = plain.iter().enumerate().map(key).collect();
-    let dictionary = |values: ArrayRef| Arc::new(DictionaryArray::new(keys.clone(), values)) as ArrayRef;
+    let dictionary =
+        |values: ArrayRef| Arc::new(DictionaryArray::new(keys.clone(), values)) as ArrayRef;
     let words: ArrayRef = Arc::new(StringArray::from(words));
     let views = cast(&words, &DataType::Utf8View).unwrap();
     let plain: ArrayRef = Arc::new(plain);
-    vec![plain.clone(), cast(&plain, &DataType::Utf8View).unwrap(), dictionary(words), dictionary(views)]
+    vec![
+        plain.clone(),
+        cast(&plain, &DataType::Utf8View).unwrap(),
+        dictionary(words),
+        dictionary(views),
+    ]
 }
 
 #[test]
@@ -300,27 +497,56 @@ fn extremes_of_texts_are_the_same_in_all_layouts() {
     };
     let texts: Vec<Option<String>> = rows(word);
     let none: Vec<Option<String>> = vec![None; ROWS];
-    for (texts, names) in [(&texts, &[][..]), (&texts, &["flag"]), (&none, &[]), (&none, &["flag"])] {
+    for (texts, names) in [
+        (&texts, &[][..]),
+        (&texts, &["flag"]),
+        (&none, &[]),
+        (&none, &["flag"]),
+    ] {
         let keys: Vec<ArrayRef> = names.iter().map(|name| key(name)).collect();
         let spec = Arc::new(GroupBy {
-            keys: keys.iter().map(|key| GroupKey { data_type: key.data_type().clone(), bucket: None }).collect(),
+            keys: keys
+                .iter()
+                .map(|key| GroupKey {
+                    data_type: key.data_type().clone(),
+                    bucket: None,
+                })
+                .collect(),
             values: vec![DataType::Utf8],
             results: [F::Min, F::Max, F::NUnique, F::Count].map(of).to_vec(),
         });
-        let groups = if keys.is_empty() { vec![(0..ROWS).collect()] } else { rows_by_key(&keys) };
-        let own = |rows: &Vec<usize>| rows.iter().filter_map(|row| texts[*row].clone()).collect::<BTreeSet<_>>();
+        let groups = if keys.is_empty() {
+            vec![(0..ROWS).collect()]
+        } else {
+            rows_by_key(&keys)
+        };
+        let own = |rows: &Vec<usize>| {
+            rows.iter()
+                .filter_map(|row| texts[*row].clone())
+                .collect::<BTreeSet<_>>()
+        };
         let own: Vec<BTreeSet<String>> = groups.iter().map(own).collect();
         for column in text_layouts(texts) {
             for batch in [1, 600, ROWS] {
                 let label = format!("{names:?} {} {batch}", column.data_type());
                 let columns = [keys.clone(), vec![column.clone()]].concat();
                 let found = computed(&spec, &columns, 1 << 28, 2, batch);
-                let texts = |place: usize| found.column(keys.len() + place).as_string::<i32>().iter();
-                assert!(texts(0).eq(own.iter().map(|own| own.first().map(String::as_str))), "{label}");
-                assert!(texts(1).eq(own.iter().map(|own| own.last().map(String::as_str))), "{label}");
+                let texts =
+                    |place: usize| found.column(keys.len() + place).as_string::<i32>().iter();
+                assert!(
+                    texts(0).eq(own.iter().map(|own| own.first().map(String::as_str))),
+                    "{label}"
+                );
+                assert!(
+                    texts(1).eq(own.iter().map(|own| own.last().map(String::as_str))),
+                    "{label}"
+                );
                 let kinds = found.column(keys.len() + 2).as_primitive::<Int64Type>();
                 assert!(
-                    kinds.values().iter().eq(&own.iter().map(|own| own.len() as i64).collect::<Vec<_>>()),
+                    kinds
+                        .values()
+                        .iter()
+                        .eq(&own.iter().map(|own| own.len() as i64).collect::<Vec<_>>()),
                     "{label}"
                 );
             }
@@ -341,31 +567,64 @@ fn estimates_are_near_the_exact_numbers_of_distinct_values() {
     let groups: ArrayRef = Arc::new(Int64Array::from(group_of));
     let values: [ArrayRef; 3] = [
         Arc::new(UInt64Array::from(value_of.clone())),
-        Arc::new(Float64Array::from_iter_values(value_of.iter().map(|value| *value as f64 / 7.0))),
-        Arc::new(StringArray::from_iter_values(value_of.iter().map(|value| format!("item {value}")))),
+        Arc::new(Float64Array::from_iter_values(
+            value_of.iter().map(|value| *value as f64 / 7.0),
+        )),
+        Arc::new(StringArray::from_iter_values(
+            value_of.iter().map(|value| format!("item {value}")),
+        )),
     ];
     for values in values {
         let spec = Arc::new(GroupBy {
-            keys: vec![GroupKey { data_type: DataType::Int64, bucket: None }],
+            keys: vec![GroupKey {
+                data_type: DataType::Int64,
+                bucket: None,
+            }],
             values: vec![values.data_type().clone()],
             results: [GroupFunction::NUnique, GroupFunction::ApproxNUnique]
                 .map(|function| GroupResult { function, value: 0 })
                 .to_vec(),
         });
-        let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch { budget_bytes: 1 << 20 });
+        let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch {
+            budget_bytes: 1 << 20,
+        });
         let mut state = GroupByState::new(&spec, &scratch).unwrap();
         for from in (0..values.len()).step_by(8_192) {
             let rows = 8_192.min(values.len() - from);
-            state.update(&[groups.slice(from, rows), values.slice(from, rows)], rows, from as u64).unwrap();
+            state
+                .update(
+                    &[groups.slice(from, rows), values.slice(from, rows)],
+                    rows,
+                    from as u64,
+                )
+                .unwrap();
         }
-        let columns = state.into_sorted().unwrap().next_columns().unwrap().unwrap();
-        let numbers = |column: usize| columns[column].as_primitive::<Int64Type>().values().to_vec();
+        let columns = state
+            .into_sorted()
+            .unwrap()
+            .next_columns()
+            .unwrap()
+            .unwrap();
+        let numbers = |column: usize| {
+            columns[column]
+                .as_primitive::<Int64Type>()
+                .values()
+                .to_vec()
+        };
         assert_eq!(numbers(1), counts.map(|count| count as i64));
         for (count, estimate) in counts.into_iter().zip(numbers(2)) {
             // Four standard errors.
-            let most = if count <= 1_023 { 0.0 } else { 4.0 * 0.0163 * count as f64 };
+            let most = if count <= 1_023 {
+                0.0
+            } else {
+                4.0 * 0.0163 * count as f64
+            };
             let error = (estimate as f64 - count as f64).abs();
-            assert!(error <= most, "{}: {estimate} of {count}", values.data_type());
+            assert!(
+                error <= most,
+                "{}: {estimate} of {count}",
+                values.data_type()
+            );
         }
     }
 }
@@ -375,7 +634,10 @@ fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let place = sorted.len().checked_sub(1)? as f64 * q;
-    let (lower, upper) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    let (lower, upper) = (
+        sorted[place.floor() as usize],
+        sorted[place.ceil() as usize],
+    );
     Some(lerp(lower, upper, place - place.floor()))
 }
 
@@ -383,11 +645,21 @@ fn quantile(values: &[f64], q: f64) -> Option<f64> {
 fn check_numbers<'a>(own: &[f64], next: &mut impl FnMut() -> &'a ArrayRef, group: usize) {
     let mut moment = forebay_analyze::MomentAccumulator::default();
     own.iter().for_each(|value| moment.push(*value));
-    assert_eq!(next().as_primitive::<Int64Type>().value(group), own.len() as i64);
+    assert_eq!(
+        next().as_primitive::<Int64Type>().value(group),
+        own.len() as i64
+    );
     let [sum, mean, _] = moment.results();
-    for expected in [sum, mean, moment.variance(1), moment.variance(0).map(f64::sqrt)] {
+    for expected in [
+        sum,
+        mean,
+        moment.variance(1),
+        moment.variance(0).map(f64::sqrt),
+    ] {
         let column = next().as_primitive::<Float64Type>();
-        let found = column.is_valid(group).then(|| column.value(group).to_bits());
+        let found = column
+            .is_valid(group)
+            .then(|| column.value(group).to_bits());
         assert_eq!(found, expected.map(f64::to_bits));
     }
 }

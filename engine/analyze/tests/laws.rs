@@ -11,8 +11,8 @@ use arrow::datatypes::DataType;
 use forebay_analyze::laws::check_laws;
 use forebay_analyze::*;
 use forebay_model::{
-    Analyzer, AnalyzerInput, AnyAnalyzer, Finding, GroupBy, GroupFunction, GroupKey, GroupResult, MemoryScratch,
-    Result, RowKeys, ScratchSpace, logical_type,
+    Analyzer, AnalyzerInput, AnyAnalyzer, Finding, GroupBy, GroupFunction, GroupKey, GroupResult,
+    MemoryScratch, Result, RowKeys, ScratchSpace, logical_type,
 };
 use proptest::prelude::*;
 
@@ -31,7 +31,10 @@ fn awkward() -> impl Strategy<Value = f64> {
 fn number_columns() -> impl Strategy<Value = Vec<ArrayRef>> {
     let floats = prop::collection::vec(prop::option::weighted(0.9, awkward()), 0..300);
     let integers = prop::collection::vec(
-        prop::option::weighted(0.9, prop_oneof![any::<i64>(), -9..9i64, Just(i64::MIN), Just(i64::MAX)]),
+        prop::option::weighted(
+            0.9,
+            prop_oneof![any::<i64>(), -9..9i64, Just(i64::MIN), Just(i64::MAX)],
+        ),
         0..300,
     );
     (floats, integers).prop_map(|(floats, integers)| {
@@ -62,14 +65,25 @@ fn words(rows: usize) -> impl Strategy<Value = Vec<Option<String>>> {
 fn layouts(words: &[Option<String>]) -> Vec<ArrayRef> {
     let plain: ArrayRef = Arc::new(StringArray::from(words.to_vec()));
     let dictionary = |key| DataType::Dictionary(Box::new(key), Box::new(DataType::Utf8));
-    let others = [DataType::LargeUtf8, DataType::Utf8View, dictionary(DataType::Int32), dictionary(DataType::UInt16)];
-    let others: Vec<ArrayRef> = others.iter().map(|layout| cast(&plain, layout).unwrap()).collect();
+    let others = [
+        DataType::LargeUtf8,
+        DataType::Utf8View,
+        dictionary(DataType::Int32),
+        dictionary(DataType::UInt16),
+    ];
+    let others: Vec<ArrayRef> = others
+        .iter()
+        .map(|layout| cast(&plain, layout).unwrap())
+        .collect();
     [vec![plain], others].concat()
 }
 
 fn batch(columns: &[ArrayRef]) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(
-        columns.iter().enumerate().map(|(i, c)| (format!("c{i}"), c.clone(), true)),
+        columns
+            .iter()
+            .enumerate()
+            .map(|(i, c)| (format!("c{i}"), c.clone(), true)),
     )
     .unwrap()
 }
@@ -79,7 +93,16 @@ fn state_bytes(analyzer: &dyn AnyAnalyzer, columns: &[ArrayRef]) -> Vec<u8> {
     let mut state = analyzer.zero(&scratch).unwrap();
     let rows = columns[0].len();
     let keys = RowKeys::sequence(1, 0, rows);
-    analyzer.update(&mut state, &AnalyzerInput { columns, rows, keys: Some(keys.as_slice()) }).unwrap();
+    analyzer
+        .update(
+            &mut state,
+            &AnalyzerInput {
+                columns,
+                rows,
+                keys: Some(keys.as_slice()),
+            },
+        )
+        .unwrap();
     let mut bytes = Vec::new();
     analyzer.encode(&mut state, &mut bytes).unwrap();
     bytes
@@ -92,12 +115,22 @@ fn of_numbers() -> Vec<Box<dyn AnyAnalyzer>> {
         Box::new(ColumnCounts),
         Box::new(ValueShape),
         Box::new(TokenVocabulary::default()),
-        Box::new(SampledQuantiles { epsilon: 0.1, ask: buckets() }),
-        Box::new(SampledQuantiles { epsilon: 0.5, ask: QuantileRequest::Probabilities(vec![0.25, 0.5]) }),
-        Box::new(ExactQuantiles { ask: QuantileRequest::Buckets(10) }),
+        Box::new(SampledQuantiles {
+            epsilon: 0.1,
+            ask: buckets(),
+        }),
+        Box::new(SampledQuantiles {
+            epsilon: 0.5,
+            ask: QuantileRequest::Probabilities(vec![0.25, 0.5]),
+        }),
+        Box::new(ExactQuantiles {
+            ask: QuantileRequest::Buckets(10),
+        }),
         Box::new(DistinctCount::default()),
         Box::new(DistinctCount { precision: 4 }),
-        Box::new(Histogram { edges: vec![-3.0, 0.0, 0.5, 1e15] }),
+        Box::new(Histogram {
+            edges: vec![-3.0, 0.0, 0.5, 1e15],
+        }),
     ]
 }
 
@@ -106,7 +139,11 @@ fn of_words() -> Vec<Box<dyn AnyAnalyzer>> {
         Box::new(ColumnCounts),
         Box::new(ValueShape),
         Box::new(TokenVocabulary::default()),
-        Box::new(TokenVocabulary { min_count: 2, top_k: Some(3), order: VocabularyOrder::Value }),
+        Box::new(TokenVocabulary {
+            min_count: 2,
+            top_k: Some(3),
+            order: VocabularyOrder::Value,
+        }),
         Box::new(DistinctCount { precision: 8 }),
     ]
 }
@@ -117,7 +154,9 @@ fn of_lists(rows: usize) -> Vec<ArrayRef> {
     let mut bytes = BinaryBuilder::new();
     for row in 0..rows {
         let length = row % 9;
-        lists.append_option((row % 7 != 3).then(|| (0..length).map(move |place| Some((row % 40 + place) as f64))));
+        lists.append_option(
+            (row % 7 != 3).then(|| (0..length).map(move |place| Some((row % 40 + place) as f64))),
+        );
         bytes.append_option((row % 5 != 2).then(|| vec![(row % 60) as u8; length * 3]));
     }
     vec![Arc::new(lists.finish()), Arc::new(bytes.finish())]
@@ -162,11 +201,19 @@ impl Analyzer for FoundGroups {
         Analyzer::encode(&self.0, state, out)
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<GroupByState> {
+    fn decode(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<GroupByState> {
         Analyzer::decode(&self.0, input, scratch)
     }
 
-    fn decode_large(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<GroupByState> {
+    fn decode_large(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<GroupByState> {
         Analyzer::decode_large(&self.0, input, scratch)
     }
 
@@ -188,7 +235,9 @@ impl Analyzer for FoundGroups {
         while let Some(columns) = groups.next_columns()? {
             batches.push(batch(&columns));
         }
-        let Some(first) = batches.first() else { return Finding::of([]) };
+        let Some(first) = batches.first() else {
+            return Finding::of([]);
+        };
         Ok(Finding::new(concat_batches(&first.schema(), &batches)?))
     }
 
@@ -200,20 +249,48 @@ impl Analyzer for FoundGroups {
 /// Groups by the first columns, with all functions of the three columns behind them: numbers, numbers, texts.
 fn groups(columns: &[ArrayRef], functions: &[(GroupFunction, usize)]) -> FoundGroups {
     let (keys, values) = columns.split_at(columns.len() - 3);
-    let types =
-        |columns: &[ArrayRef]| columns.iter().map(|column| logical_type(column.data_type())).collect::<Vec<_>>();
-    let keys = types(keys).into_iter().map(|data_type| GroupKey { data_type, bucket: None }).collect();
-    let results = functions.iter().map(|&(function, value)| GroupResult { function, value }).collect();
-    FoundGroups(GroupByAnalyzer::new(&Arc::new(GroupBy { keys, values: types(values), results })).unwrap())
+    let types = |columns: &[ArrayRef]| {
+        columns
+            .iter()
+            .map(|column| logical_type(column.data_type()))
+            .collect::<Vec<_>>()
+    };
+    let keys = types(keys)
+        .into_iter()
+        .map(|data_type| GroupKey {
+            data_type,
+            bucket: None,
+        })
+        .collect();
+    let results = functions
+        .iter()
+        .map(|&(function, value)| GroupResult { function, value })
+        .collect();
+    FoundGroups(
+        GroupByAnalyzer::new(&Arc::new(GroupBy {
+            keys,
+            values: types(values),
+            results,
+        }))
+        .unwrap(),
+    )
 }
 
 /// Functions whose states are divided by keys: those that count distinct values are not.
 fn divided_functions() -> Vec<(GroupFunction, usize)> {
     use GroupFunction as F;
-    let numbers = [F::Sum, F::Mean, F::Var { ddof: 1 }, F::WeightedMean { weight: 1 }];
+    let numbers = [
+        F::Sum,
+        F::Mean,
+        F::Var { ddof: 1 },
+        F::WeightedMean { weight: 1 },
+    ];
     let any = [F::Count, F::Min, F::Max, F::ApproxNUnique];
     let numbers = numbers.into_iter().map(|function| (function, 0));
-    numbers.chain((0..3).flat_map(|value| any.map(|function| (function, value)))).chain([(F::CountRows, 0)]).collect()
+    numbers
+        .chain((0..3).flat_map(|value| any.map(|function| (function, value))))
+        .chain([(F::CountRows, 0)])
+        .collect()
 }
 
 /// Functions of the order of rows.
@@ -224,10 +301,18 @@ fn ordered_functions() -> Vec<(GroupFunction, usize)> {
         F::Last,
         F::FirstBy { time: 1 },
         F::LastBy { time: 1 },
-        F::List { limit: 3, truncate: true },
-        F::List { limit: 10_000, truncate: false },
+        F::List {
+            limit: 3,
+            truncate: true,
+        },
+        F::List {
+            limit: 10_000,
+            truncate: false,
+        },
     ];
-    (0..3).flat_map(|value| any.map(|function| (function, value))).collect()
+    (0..3)
+        .flat_map(|value| any.map(|function| (function, value)))
+        .collect()
 }
 
 /// Functions of distinct values.
@@ -235,7 +320,10 @@ fn distinct_functions() -> Vec<(GroupFunction, usize)> {
     use GroupFunction as F;
     let any = [F::NUnique, F::TopK { k: 1 }, F::TopK { k: 4 }];
     let numbers = [(F::Quantile { q: 0.3 }, 0), (F::First, 2)];
-    (0..3).flat_map(|value| any.map(|function| (function, value))).chain(numbers).collect()
+    (0..3)
+        .flat_map(|value| any.map(|function| (function, value)))
+        .chain(numbers)
+        .collect()
 }
 
 proptest! {

@@ -15,7 +15,10 @@ use forebay_model::{AnyAnalyzer, Finding};
 const BUDGET_SMALL: usize = 64 << 10;
 
 fn ask(analyzer: &dyn AnyAnalyzer, columns: &[ArrayRef], budget: usize) -> Finding {
-    let named = columns.iter().enumerate().map(|(i, column)| (format!("c{i}"), column.clone(), true));
+    let named = columns
+        .iter()
+        .enumerate()
+        .map(|(i, column)| (format!("c{i}"), column.clone(), true));
     let batch = RecordBatch::try_from_iter_with_nullable(named).unwrap();
     compute_finding(analyzer, &[batch], budget).unwrap()
 }
@@ -32,40 +35,79 @@ fn texts(values: impl Iterator<Item = String>) -> ArrayRef {
 fn correlations_leave_out_what_is_missing() {
     let correlation = |x: &[Option<f64>], y: &[Option<f64>]| {
         let finding = ask(&ColumnCorrelation, &[floats(x), floats(y)], 1 << 20);
-        (finding.number("count").unwrap().unwrap(), finding.number("correlation").unwrap())
+        (
+            finding.number("count").unwrap().unwrap(),
+            finding.number("correlation").unwrap(),
+        )
     };
     let some = |values: &[f64]| values.iter().map(|value| Some(*value)).collect::<Vec<_>>();
-    assert_eq!(correlation(&some(&[1.0, 2.0, 3.0]), &some(&[2.0, 4.0, 6.0])), (3.0, Some(1.0)));
-    assert_eq!(correlation(&some(&[1.0, 2.0, 3.0]), &some(&[-2.0, -4.0, -6.0])), (3.0, Some(-1.0)));
+    assert_eq!(
+        correlation(&some(&[1.0, 2.0, 3.0]), &some(&[2.0, 4.0, 6.0])),
+        (3.0, Some(1.0))
+    );
+    assert_eq!(
+        correlation(&some(&[1.0, 2.0, 3.0]), &some(&[-2.0, -4.0, -6.0])),
+        (3.0, Some(-1.0))
+    );
     let gaps = [Some(1.0), None, Some(f64::NAN), Some(2.0), Some(4.0)];
-    assert_eq!(correlation(&gaps, &some(&[1.0, 9.0, 9.0, 2.0, 4.0])), (3.0, Some(1.0)));
+    assert_eq!(
+        correlation(&gaps, &some(&[1.0, 9.0, 9.0, 2.0, 4.0])),
+        (3.0, Some(1.0))
+    );
     assert_eq!(correlation(&some(&[1.0, 1.0]), &some(&[1.0, 2.0])).1, None);
-    assert_eq!(correlation(&some(&[f64::INFINITY, 1.0]), &some(&[1.0, 2.0])).1, None);
+    assert_eq!(
+        correlation(&some(&[f64::INFINITY, 1.0]), &some(&[1.0, 2.0])).1,
+        None
+    );
     assert_eq!(correlation(&[None], &some(&[1.0])), (0.0, None));
     // Large values with small differences, as sums of doubles would lose them; and squares beyond the doubles.
     let far = [1e15 + 1.0, 1e15 + 2.0, 1e15 + 3.0, 1e15 + 5.0];
-    assert_eq!(correlation(&some(&far), &some(&[1.0, 2.0, 3.0, 5.0])).1, Some(1.0));
+    assert_eq!(
+        correlation(&some(&far), &some(&[1.0, 2.0, 3.0, 5.0])).1,
+        Some(1.0)
+    );
 }
 
 #[test]
 fn associations_are_exact_where_they_spill() {
     // 40,000 pairs: the second value follows from the first.
     let rows = 40_000;
-    let (first, second) =
-        (texts((0..rows).map(|row| format!("{row}"))), texts((0..rows).map(|row| format!("{}", row % 3))));
-    let analyzer = CategoryAssociation { types: [DataType::Utf8, DataType::Utf8] };
+    let (first, second) = (
+        texts((0..rows).map(|row| format!("{row}"))),
+        texts((0..rows).map(|row| format!("{}", row % 3))),
+    );
+    let analyzer = CategoryAssociation {
+        types: [DataType::Utf8, DataType::Utf8],
+    };
     for budget in [BUDGET_SMALL, 64 << 20] {
         let finding = ask(&analyzer, &[first.clone(), second.clone()], budget);
         let number = |name: &str| finding.number(name).unwrap().unwrap();
-        assert_eq!((number("first"), number("second"), number("count")), (f64::from(rows), 3.0, f64::from(rows)));
-        assert!((number("cramers_v") - 1.0).abs() < 1e-9, "{}", number("cramers_v"));
+        assert_eq!(
+            (number("first"), number("second"), number("count")),
+            (f64::from(rows), 3.0, f64::from(rows))
+        );
+        assert!(
+            (number("cramers_v") - 1.0).abs() < 1e-9,
+            "{}",
+            number("cramers_v")
+        );
     }
-    let independent =
-        [texts((0..12).map(|row| format!("{}", row % 3))), texts((0..12).map(|row| format!("{}", row / 3)))];
+    let independent = [
+        texts((0..12).map(|row| format!("{}", row % 3))),
+        texts((0..12).map(|row| format!("{}", row / 3))),
+    ];
     let finding = ask(&analyzer, &independent, 1 << 20);
     assert!(finding.number("cramers_v").unwrap().unwrap() < 1e-7);
-    let constant = [texts((0..4).map(|_| "x\0y".to_owned())), texts((0..4).map(|row| format!("{row}")))];
-    assert_eq!(ask(&analyzer, &constant, 1 << 20).number("cramers_v").unwrap(), None);
+    let constant = [
+        texts((0..4).map(|_| "x\0y".to_owned())),
+        texts((0..4).map(|row| format!("{row}"))),
+    ];
+    assert_eq!(
+        ask(&analyzer, &constant, 1 << 20)
+            .number("cramers_v")
+            .unwrap(),
+        None
+    );
 }
 
 /// Dictionaries of few values and narrow numbers are counted in a table for each batch, all others row by row.
@@ -74,22 +116,43 @@ fn associations_do_not_depend_on_layouts() {
     let rows = 1_000;
     let first = |row: usize| (row % 7 != 3).then(|| format!("a{}", row * row % 5));
     // The dictionary has a value twice, one that is null, and one that no row has.
-    let words = StringArray::from(vec![Some("b0"), Some("b1"), None, Some("b0"), Some("unused")]);
+    let words = StringArray::from(vec![
+        Some("b0"),
+        Some("b1"),
+        None,
+        Some("b0"),
+        Some("unused"),
+    ]);
     let code = |row: usize| (!row.is_multiple_of(11)).then_some((row * 3 % 4) as i32);
-    let second =
-        |row: usize| code(row).and_then(|code| words.is_valid(code as usize).then(|| words.value(code as usize)));
+    let second = |row: usize| {
+        code(row).and_then(|code| {
+            words
+                .is_valid(code as usize)
+                .then(|| words.value(code as usize))
+        })
+    };
     let codes: Int32Array = (0..rows).map(code).collect();
     let dictionary: ArrayRef = Arc::new(DictionaryArray::new(codes, Arc::new(words.clone())));
     let plain: ArrayRef = Arc::new(StringArray::from_iter((0..rows).map(second)));
     let texts: ArrayRef = Arc::new(StringArray::from_iter((0..rows).map(first)));
-    let coded =
-        arrow::compute::cast(&texts, &DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)));
+    let coded = arrow::compute::cast(
+        &texts,
+        &DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
+    );
     let coded = coded.unwrap();
-    let analyzer = CategoryAssociation { types: [DataType::Utf8, DataType::Utf8] };
-    let told = |columns: [&ArrayRef; 2]| format!("{:?}", ask(&analyzer, &columns.map(Clone::clone), 1 << 20));
+    let analyzer = CategoryAssociation {
+        types: [DataType::Utf8, DataType::Utf8],
+    };
+    let told = |columns: [&ArrayRef; 2]| {
+        format!("{:?}", ask(&analyzer, &columns.map(Clone::clone), 1 << 20))
+    };
     let expected = told([&texts, &plain]);
     assert!(expected.contains("cramers_v"), "{expected}");
-    for columns in [[&coded, &dictionary], [&texts, &dictionary], [&coded, &plain]] {
+    for columns in [
+        [&coded, &dictionary],
+        [&texts, &dictionary],
+        [&coded, &plain],
+    ] {
         assert_eq!(told(columns), expected);
     }
     // Batches of one row, of some, and of all of them.
@@ -98,19 +161,30 @@ fn associations_do_not_depend_on_layouts() {
             .step_by(batch_rows)
             .map(|at| {
                 let length = batch_rows.min(rows - at);
-                let columns = [("a", coded.slice(at, length), true), ("b", dictionary.slice(at, length), true)];
+                let columns = [
+                    ("a", coded.slice(at, length), true),
+                    ("b", dictionary.slice(at, length), true),
+                ];
                 RecordBatch::try_from_iter_with_nullable(columns).unwrap()
             })
             .collect();
-        let found = format!("{:?}", compute_finding(&analyzer, &batches, 1 << 20).unwrap());
+        let found = format!(
+            "{:?}",
+            compute_finding(&analyzer, &batches, 1 << 20).unwrap()
+        );
         assert_eq!(found, expected, "{batch_rows} rows a batch");
     }
 
     // Booleans and small integers, with negative ones, beside the same as text.
-    let flags: ArrayRef =
-        Arc::new(BooleanArray::from_iter((0..rows).map(|row| (row % 5 != 1).then_some(row % 3 == 0))));
-    let small: ArrayRef = Arc::new(Int8Array::from_iter((0..rows).map(|row| Some((row % 200) as i8))));
-    let numbers = CategoryAssociation { types: [DataType::Boolean, DataType::Int8] };
+    let flags: ArrayRef = Arc::new(BooleanArray::from_iter(
+        (0..rows).map(|row| (row % 5 != 1).then_some(row % 3 == 0)),
+    ));
+    let small: ArrayRef = Arc::new(Int8Array::from_iter(
+        (0..rows).map(|row| Some((row % 200) as i8)),
+    ));
+    let numbers = CategoryAssociation {
+        types: [DataType::Boolean, DataType::Int8],
+    };
     let found = ask(&numbers, &[flags, small], 1 << 20);
     let as_text = |value: &dyn Fn(usize) -> Option<String>| -> ArrayRef {
         Arc::new(StringArray::from_iter((0..rows).map(value)))
@@ -132,7 +206,13 @@ fn associations_of_thousands_of_values_are_those_of_a_plain_count() {
     // It follows from the first value in half of the rows.
     let second = |row: u64| {
         let of_first = first(row).map(|value| value % 1_700);
-        (row % 17 != 3).then(|| if row.is_multiple_of(2) { of_first.unwrap_or(7) } else { mixed(row * 31) % 1_700 })
+        (row % 17 != 3).then(|| {
+            if row.is_multiple_of(2) {
+                of_first.unwrap_or(7)
+            } else {
+                mixed(row * 31) % 1_700
+            }
+        })
     };
     let (mut pairs, mut firsts, mut seconds) = (HashMap::new(), HashMap::new(), HashMap::new());
     for (a, b) in (0..rows).filter_map(|row| first(row).zip(second(row))) {
@@ -140,18 +220,28 @@ fn associations_of_thousands_of_values_are_those_of_a_plain_count() {
         *firsts.entry(a).or_insert(0.0) += 1.0;
         *seconds.entry(b).or_insert(0.0) += 1.0;
     }
-    let sum: f64 = pairs.iter().map(|((a, b), count)| count * count / (firsts[a] * seconds[b])).sum();
+    let sum: f64 = pairs
+        .iter()
+        .map(|((a, b), count)| count * count / (firsts[a] * seconds[b]))
+        .sum();
     let expected = ((sum - 1.0) / (firsts.len().min(seconds.len()) - 1) as f64).sqrt();
     let text = |value: &dyn Fn(u64) -> Option<u64>, name: &str| -> ArrayRef {
-        Arc::new(StringArray::from_iter((0..rows).map(|row| value(row).map(|value| format!("{name} {value}")))))
+        Arc::new(StringArray::from_iter(
+            (0..rows).map(|row| value(row).map(|value| format!("{name} {value}"))),
+        ))
     };
     let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
     let coded = |column: &ArrayRef| arrow::compute::cast(column, &dictionary).unwrap();
     let (plain_first, plain_second) = (text(&first, "item"), text(&second, "shop"));
     let number = |value: &dyn Fn(u64) -> Option<u64>| -> ArrayRef {
-        Arc::new(Int64Array::from_iter((0..rows).map(|row| value(row).map(|value| value as i64 * 1_000_003 - 9))))
+        Arc::new(Int64Array::from_iter(
+            (0..rows).map(|row| value(row).map(|value| value as i64 * 1_000_003 - 9)),
+        ))
     };
-    let (texts, numbers) = ([DataType::Utf8, DataType::Utf8], [DataType::Int64, DataType::Int64]);
+    let (texts, numbers) = (
+        [DataType::Utf8, DataType::Utf8],
+        [DataType::Int64, DataType::Int64],
+    );
     let cases = [
         (&texts, [plain_first.clone(), plain_second.clone()]),
         (&texts, [coded(&plain_first), coded(&plain_second)]),
@@ -159,9 +249,15 @@ fn associations_of_thousands_of_values_are_those_of_a_plain_count() {
         (&numbers, [number(&first), number(&second)]),
     ];
     for (types, columns) in cases {
-        let analyzer = CategoryAssociation { types: types.clone() };
-        for (budget, batch_rows) in [(BUDGET_SMALL, 8_192), (BUDGET_SMALL, 500), (64 << 20, 8_192), (64 << 20, 30_000)]
-        {
+        let analyzer = CategoryAssociation {
+            types: types.clone(),
+        };
+        for (budget, batch_rows) in [
+            (BUDGET_SMALL, 8_192),
+            (BUDGET_SMALL, 500),
+            (64 << 20, 8_192),
+            (64 << 20, 30_000),
+        ] {
             let slices = (0..rows as usize).step_by(batch_rows).map(|at| {
                 let length = batch_rows.min(rows as usize - at);
                 let named = [("a", &columns[0]), ("b", &columns[1])];
@@ -171,8 +267,15 @@ fn associations_of_thousands_of_values_are_those_of_a_plain_count() {
             let finding = compute_finding(&analyzer, &slices.collect::<Vec<_>>(), budget).unwrap();
             let number = |name: &str| finding.number(name).unwrap().unwrap();
             assert_eq!(number("count"), pairs.values().sum::<f64>());
-            assert_eq!((number("first"), number("second")), (firsts.len() as f64, seconds.len() as f64));
-            assert!((number("cramers_v") - expected).abs() < 1e-9, "{} of {expected}", number("cramers_v"));
+            assert_eq!(
+                (number("first"), number("second")),
+                (firsts.len() as f64, seconds.len() as f64)
+            );
+            assert!(
+                (number("cramers_v") - expected).abs() < 1e-9,
+                "{} of {expected}",
+                number("cramers_v")
+            );
         }
     }
 }
@@ -182,13 +285,31 @@ fn the_period_is_that_of_all_series() {
     let shape = |rows: &[(i64, &str)]| {
         let times: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.0)));
         let keys = texts(rows.iter().map(|row| row.1.to_owned()));
-        let finding = ask(&SeriesShape { keys: vec![DataType::Utf8], has_value: false }, &[times, keys], 1 << 20);
+        let finding = ask(
+            &SeriesShape {
+                keys: vec![DataType::Utf8],
+                has_value: false,
+            },
+            &[times, keys],
+            1 << 20,
+        );
         let count = |name: &str| finding.number(name).unwrap().unwrap() as u64;
-        (finding.integer("period").unwrap(), count("gaps"), count("series"), count("intermittent"))
+        (
+            finding.integer("period").unwrap(),
+            count("gaps"),
+            count("series"),
+            count("intermittent"),
+        )
     };
     // Weeks that begin on different days have no period of a day.
-    assert_eq!(shape(&[(0, "a"), (7, "a"), (21, "a"), (3, "b"), (10, "b")]), (Some(7), 1, 2, 1));
-    assert_eq!(shape(&[(0, "a"), (7, "a"), (3, "b"), (5, "b"), (6, "b")]), (Some(1), 6 + 1, 2, 2));
+    assert_eq!(
+        shape(&[(0, "a"), (7, "a"), (21, "a"), (3, "b"), (10, "b")]),
+        (Some(7), 1, 2, 1)
+    );
+    assert_eq!(
+        shape(&[(0, "a"), (7, "a"), (3, "b"), (5, "b"), (6, "b")]),
+        (Some(1), 6 + 1, 2, 2)
+    );
     assert_eq!(shape(&[(5, "a"), (9, "b")]), (None, 0, 2, 0));
     assert_eq!(shape(&[]), (None, 0, 0, 0));
     assert_eq!(shape(&[(i64::MIN, "a"), (i64::MAX, "a")]).2, 1);
@@ -197,14 +318,33 @@ fn the_period_is_that_of_all_series() {
 #[test]
 fn series_are_the_same_where_they_spill() {
     let rows = 60_000;
-    let times: ArrayRef = Arc::new(Int64Array::from_iter_values((0..rows).map(|row| row / 20_000 * 2)));
+    let times: ArrayRef = Arc::new(Int64Array::from_iter_values(
+        (0..rows).map(|row| row / 20_000 * 2),
+    ));
     let keys = texts((0..rows).map(|row| format!("series {}", row % 20_000)));
     let qty: ArrayRef = Arc::new(Int64Array::from_iter_values((0..rows).map(|row| row % 2)));
-    let analyzer = SeriesShape { keys: vec![DataType::Utf8], has_value: true };
-    let of = |budget| ask(&analyzer, &[times.clone(), qty.clone(), keys.clone()], budget);
+    let analyzer = SeriesShape {
+        keys: vec![DataType::Utf8],
+        has_value: true,
+    };
+    let of = |budget| {
+        ask(
+            &analyzer,
+            &[times.clone(), qty.clone(), keys.clone()],
+            budget,
+        )
+    };
     let (small, large) = (of(BUDGET_SMALL), of(64 << 20));
     assert_eq!(small.table(), large.table());
     let count = |name: &str| small.number(name).unwrap().unwrap() as u64;
-    assert_eq!((count("series"), count("rows_min"), count("rows_max"), count("gaps")), (20_000, 3, 3, 0));
+    assert_eq!(
+        (
+            count("series"),
+            count("rows_min"),
+            count("rows_max"),
+            count("gaps")
+        ),
+        (20_000, 3, 3, 0)
+    );
     assert_eq!(count("intermittent"), 10_000);
 }

@@ -84,7 +84,11 @@ fn hmac_key(secret: &[u8]) -> hmac::Key {
 
 /// Compares in a time that does not depend on the bytes.
 pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (a, b)| std::hint::black_box(sum | (a ^ b))) == 0
+    a.len() == b.len()
+        && a.iter()
+            .zip(b)
+            .fold(0, |sum, (a, b)| std::hint::black_box(sum | (a ^ b)))
+            == 0
 }
 
 fn encode_header(bytes: &[u8]) -> HeaderValue {
@@ -116,18 +120,30 @@ impl ChannelBinding {
     }
 
     /// As a coordinator sees it that has reached this address.
-    pub fn of_coordinator(security: &ClusterSecurity, worker: SocketAddr) -> Result<ChannelBinding> {
+    pub fn of_coordinator(
+        security: &ClusterSecurity,
+        worker: SocketAddr,
+    ) -> Result<ChannelBinding> {
         let certificate = security.own_certificate()?;
-        Ok(certificate.map_or_else(|| ChannelBinding::tcp(worker), |own| ChannelBinding::tls(&own)))
+        Ok(certificate.map_or_else(
+            || ChannelBinding::tcp(worker),
+            |own| ChannelBinding::tls(&own),
+        ))
     }
 
     /// As the worker sees it to which a request came.
     fn of_request(request: &Request<Body>, has_tls: bool) -> Option<ChannelBinding> {
         if has_tls {
-            let info = request.extensions().get::<TlsConnectInfo<TcpConnectInfo>>()?;
-            return Some(ChannelBinding::tls(&fingerprint(info.peer_certs()?.first()?)));
+            let info = request
+                .extensions()
+                .get::<TlsConnectInfo<TcpConnectInfo>>()?;
+            return Some(ChannelBinding::tls(&fingerprint(
+                info.peer_certs()?.first()?,
+            )));
         }
-        Some(ChannelBinding::tcp(request.extensions().get::<TcpConnectInfo>()?.local_addr()?))
+        Some(ChannelBinding::tcp(
+            request.extensions().get::<TcpConnectInfo>()?.local_addr()?,
+        ))
     }
 }
 
@@ -141,7 +157,13 @@ struct Handshake {
 impl Handshake {
     fn mac(&self, token: &hmac::Key, purpose: &str) -> Mac {
         let version = protocol_version();
-        let parts = [purpose.as_bytes(), &self.coordinator, &self.worker, &self.channel.0, version.as_bytes()];
+        let parts = [
+            purpose.as_bytes(),
+            &self.coordinator,
+            &self.worker,
+            &self.channel.0,
+            version.as_bytes(),
+        ];
         hmac_parts(token, &parts)
     }
 
@@ -151,7 +173,10 @@ impl Handshake {
 }
 
 fn request_mac(session: &hmac::Key, path: &str, count: u64) -> Mac {
-    hmac_parts(session, &[b"request", path.as_bytes(), &count.to_be_bytes()])
+    hmac_parts(
+        session,
+        &[b"request", path.as_bytes(), &count.to_be_bytes()],
+    )
 }
 
 /// A coordinator's end of a connection whose worker has proved itself: every request carries a proof.
@@ -184,13 +209,23 @@ impl<C: Service<Request<Body>, Response = Response<Body>>> AuthenticatedChannel<
         binding: ChannelBinding,
     ) -> Result<AuthenticatedChannel<C>, ProofFailure<C::Error>> {
         let (token, coordinator) = (hmac_key(secret), nonce().map_err(ProofFailure::Fault)?);
-        let ask = Request::post(PROVE).header(COORDINATOR_NONCE, encode_header(&coordinator)).body(Body::empty());
-        let ask = ask.map_err(|error| ProofFailure::Fault(Fault::internal("a request").cause(error)))?;
-        std::future::poll_fn(|context| channel.poll_ready(context)).await.map_err(ProofFailure::Transport)?;
+        let ask = Request::post(PROVE)
+            .header(COORDINATOR_NONCE, encode_header(&coordinator))
+            .body(Body::empty());
+        let ask =
+            ask.map_err(|error| ProofFailure::Fault(Fault::internal("a request").cause(error)))?;
+        std::future::poll_fn(|context| channel.poll_ready(context))
+            .await
+            .map_err(ProofFailure::Transport)?;
         let answer = channel.call(ask).await.map_err(ProofFailure::Transport)?;
-        let worker = decode_header(answer.headers(), &WORKER_NONCE).ok_or(ProofFailure::Stranger)?;
+        let worker =
+            decode_header(answer.headers(), &WORKER_NONCE).ok_or(ProofFailure::Stranger)?;
         let proof: Mac = decode_header(answer.headers(), &PROOF).ok_or(ProofFailure::Stranger)?;
-        let handshake = Handshake { coordinator, worker, channel: binding };
+        let handshake = Handshake {
+            coordinator,
+            worker,
+            channel: binding,
+        };
         if !constant_time_eq(&handshake.mac(&token, "worker"), &proof) {
             return Err(ProofFailure::Stranger);
         }
@@ -200,11 +235,16 @@ impl<C: Service<Request<Body>, Response = Response<Body>>> AuthenticatedChannel<
             worker: encode_header(&worker),
             count: AtomicU64::new(0),
         };
-        Ok(AuthenticatedChannel { channel, session: Arc::new(session) })
+        Ok(AuthenticatedChannel {
+            channel,
+            session: Arc::new(session),
+        })
     }
 }
 
-impl<C: Service<Request<Body>, Response = Response<Body>>> Service<Request<Body>> for AuthenticatedChannel<C> {
+impl<C: Service<Request<Body>, Response = Response<Body>>> Service<Request<Body>>
+    for AuthenticatedChannel<C>
+{
     type Response = Response<Body>;
     type Error = C::Error;
     type Future = C::Future;
@@ -287,14 +327,24 @@ impl AuthLayer {
     /// Proves to a coordinator that this worker knows the token.
     fn prove(&self, request: &Request<Body>) -> Result<Response<Body>, Status> {
         let strange = || Status::invalid_argument("this is no request for a proof");
-        let coordinator = decode_header(request.headers(), &COORDINATOR_NONCE).ok_or_else(strange)?;
+        let coordinator =
+            decode_header(request.headers(), &COORDINATOR_NONCE).ok_or_else(strange)?;
         let channel = ChannelBinding::of_request(request, self.0.has_tls).ok_or_else(strange)?;
         let random = nonce().map_err(|fault| Status::unavailable(fault.to_string()))?;
         let worker = self.worker_nonce(random, &coordinator);
-        let handshake = Handshake { coordinator, worker, channel };
+        let handshake = Handshake {
+            coordinator,
+            worker,
+            channel,
+        };
         let mut answer = Response::new(Body::empty());
-        answer.headers_mut().insert(WORKER_NONCE, encode_header(&worker));
-        answer.headers_mut().insert(PROOF, encode_header(&handshake.mac(&self.0.token, "worker")));
+        answer
+            .headers_mut()
+            .insert(WORKER_NONCE, encode_header(&worker));
+        answer.headers_mut().insert(
+            PROOF,
+            encode_header(&handshake.mac(&self.0.token, "worker")),
+        );
         Ok(answer)
     }
 
@@ -308,7 +358,9 @@ impl AuthLayer {
     /// Whether a request comes from a coordinator that knows the token.
     fn admits(&self, request: &Request<Body>) -> bool {
         let headers = request.headers();
-        let count = headers.get(COUNT).and_then(|count| count.to_str().ok()?.parse().ok());
+        let count = headers
+            .get(COUNT)
+            .and_then(|count| count.to_str().ok()?.parse().ok());
         let (Some(coordinator), Some(worker), Some(count), Some(proof)) = (
             decode_header::<NONCE_BYTES>(headers, &COORDINATOR_NONCE),
             decode_header::<WORKER_NONCE_BYTES>(headers, &WORKER_NONCE),
@@ -317,25 +369,44 @@ impl AuthLayer {
         ) else {
             return false;
         };
-        let Some(channel) = ChannelBinding::of_request(request, self.0.has_tls) else { return false };
-        let Some(random) = worker.first_chunk() else { return false };
+        let Some(channel) = ChannelBinding::of_request(request, self.0.has_tls) else {
+            return false;
+        };
+        let Some(random) = worker.first_chunk() else {
+            return false;
+        };
         if !constant_time_eq(&self.worker_nonce(*random, &coordinator), &worker) {
             return false;
         }
-        let session = Handshake { coordinator, worker, channel }.session(&self.0.token);
+        let session = Handshake {
+            coordinator,
+            worker,
+            channel,
+        }
+        .session(&self.0.token);
         constant_time_eq(&request_mac(&session, request.uri().path(), count), &proof)
             && self.is_first_use(worker, count)
     }
 
     fn is_first_use(&self, worker: WorkerNonce, count: u64) -> bool {
-        let mut sessions = self.0.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        let SessionTable { requests, next_turn } = &mut *sessions;
+        let mut sessions = self
+            .0
+            .sessions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let SessionTable {
+            requests,
+            next_turn,
+        } = &mut *sessions;
         *next_turn += 1;
         let session = requests.entry(worker).or_default();
         session.turn = *next_turn;
         let is_new = session.accept(count);
         if requests.len() > SESSIONS_MAX {
-            let oldest = requests.iter().min_by_key(|(_, session)| session.turn).map(|(worker, _)| *worker);
+            let oldest = requests
+                .iter()
+                .min_by_key(|(_, session)| session.turn)
+                .map(|(worker, _)| *worker);
             oldest.map(|oldest| requests.remove(&oldest));
         }
         is_new
@@ -346,7 +417,10 @@ impl<S> Layer<S> for AuthLayer {
     type Service = AuthService<S>;
 
     fn layer(&self, inner: S) -> AuthService<S> {
-        AuthService { inner, guard: self.clone() }
+        AuthService {
+            inner,
+            guard: self.clone(),
+        }
     }
 }
 
@@ -376,8 +450,10 @@ where
         } else if path.rsplit('/').next() == Some(OPEN) || self.guard.admits(&request) {
             return Either::Right(self.inner.call(request));
         } else {
-            Status::unauthenticated("this request carries no proof that its sender knows the cluster's token")
-                .into_http()
+            Status::unauthenticated(
+                "this request carries no proof that its sender knows the cluster's token",
+            )
+            .into_http()
         };
         Either::Left(ready(Ok(answer)))
     }
@@ -404,21 +480,44 @@ mod tests {
 
     fn request(path: &str, at: SocketAddr, headers: &[(HeaderName, HeaderValue)]) -> Request<Body> {
         let mut request = Request::post(path).body(Body::empty()).unwrap();
-        headers.iter().for_each(|(name, value)| drop(request.headers_mut().insert(name, value.clone())));
-        request.extensions_mut().insert(TcpConnectInfo { local_addr: Some(at), remote_addr: None });
+        headers
+            .iter()
+            .for_each(|(name, value)| drop(request.headers_mut().insert(name, value.clone())));
+        request.extensions_mut().insert(TcpConnectInfo {
+            local_addr: Some(at),
+            remote_addr: None,
+        });
         request
     }
 
     /// The nonces of a connection to a worker, and what the worker proved.
     fn handshake(worker: &AuthLayer, at: SocketAddr) -> (Handshake, Mac) {
         let coordinator = nonce().unwrap();
-        let answer = worker.prove(&request(PROVE, at, &[(COORDINATOR_NONCE, encode_header(&coordinator))])).unwrap();
+        let answer = worker
+            .prove(&request(
+                PROVE,
+                at,
+                &[(COORDINATOR_NONCE, encode_header(&coordinator))],
+            ))
+            .unwrap();
         let nonce = decode_header(answer.headers(), &WORKER_NONCE).unwrap();
         let channel = ChannelBinding::tcp(here());
-        (Handshake { coordinator, worker: nonce, channel }, decode_header(answer.headers(), &PROOF).unwrap())
+        (
+            Handshake {
+                coordinator,
+                worker: nonce,
+                channel,
+            },
+            decode_header(answer.headers(), &PROOF).unwrap(),
+        )
     }
 
-    fn signed(handshake: &Handshake, token: &str, path: &str, count: u64) -> [(HeaderName, HeaderValue); 4] {
+    fn signed(
+        handshake: &Handshake,
+        token: &str,
+        path: &str,
+        count: u64,
+    ) -> [(HeaderName, HeaderValue); 4] {
         let session = handshake.session(&hmac_key(token.as_bytes()));
         [
             (COORDINATOR_NONCE, encode_header(&handshake.coordinator)),
@@ -433,7 +532,9 @@ mod tests {
     where
         C: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
     {
-        std::future::poll_fn(|context| channel.poll_ready(context)).await.unwrap();
+        std::future::poll_fn(|context| channel.poll_ready(context))
+            .await
+            .unwrap();
         channel.call(request(path, here(), &[])).await.unwrap()
     }
 
@@ -444,12 +545,17 @@ mod tests {
     ) -> impl Service<Request<Body>, Response = Response<Body>, Error = Infallible> {
         let served = tower::service_fn(|_: Request<Body>| async {
             let mut answer = Response::new(Body::empty());
-            answer.headers_mut().insert("served", HeaderValue::from_static("yes"));
+            answer
+                .headers_mut()
+                .insert("served", HeaderValue::from_static("yes"));
             Ok::<_, Infallible>(answer)
         });
         let mut served = guard.layer(served);
         tower::service_fn(move |mut request: Request<Body>| {
-            request.extensions_mut().insert(TcpConnectInfo { local_addr: Some(at), remote_addr: None });
+            request.extensions_mut().insert(TcpConnectInfo {
+                local_addr: Some(at),
+                remote_addr: None,
+            });
             served.call(request)
         })
     }
@@ -462,18 +568,30 @@ mod tests {
     fn every_request_but_that_for_the_version_carries_a_proof() {
         futures::executor::block_on(async {
             let mut bare = reached(guard("river"), here());
-            assert!(is_served(&asked(&mut bare, "/worker.Service/GetWorkerInfo").await));
-            for path in ["/worker.Service/ExecuteTask", "/worker.Service/CoordinatorChannel", "/", PROVE] {
+            assert!(is_served(
+                &asked(&mut bare, "/worker.Service/GetWorkerInfo").await
+            ));
+            for path in [
+                "/worker.Service/ExecuteTask",
+                "/worker.Service/CoordinatorChannel",
+                "/",
+                PROVE,
+            ] {
                 assert!(!is_served(&asked(&mut bare, path).await), "{path}");
             }
-            let proved = AuthenticatedChannel::new(bare, b"river", ChannelBinding::tcp(here())).await;
+            let proved =
+                AuthenticatedChannel::new(bare, b"river", ChannelBinding::tcp(here())).await;
             let mut proved = proved.map_err(|_| "not proved").unwrap();
             for _ in 0..3 {
-                assert!(is_served(&asked(&mut proved, "/worker.Service/ExecuteTask").await));
+                assert!(is_served(
+                    &asked(&mut proved, "/worker.Service/ExecuteTask").await
+                ));
             }
             // The same worker, which was begun anew: what was proved to the one before it counts no more.
             proved.channel = reached(guard("river"), here());
-            assert!(!is_served(&asked(&mut proved, "/worker.Service/ExecuteTask").await));
+            assert!(!is_served(
+                &asked(&mut proved, "/worker.Service/ExecuteTask").await
+            ));
         });
     }
 
@@ -484,12 +602,17 @@ mod tests {
         let imposter = tower::service_fn(move |request: Request<Body>| {
             tell.lock().unwrap().push(request.headers().clone());
             let mut answer = Response::new(Body::empty());
-            answer.headers_mut().insert(WORKER_NONCE, encode_header(&[7; WORKER_NONCE_BYTES]));
+            answer
+                .headers_mut()
+                .insert(WORKER_NONCE, encode_header(&[7; WORKER_NONCE_BYTES]));
             answer.headers_mut().insert(PROOF, encode_header(&[7; 32]));
             async { Ok::<_, Infallible>(answer) }
         });
-        let proved =
-            futures::executor::block_on(AuthenticatedChannel::new(imposter, b"river", ChannelBinding::tcp(here())));
+        let proved = futures::executor::block_on(AuthenticatedChannel::new(
+            imposter,
+            b"river",
+            ChannelBinding::tcp(here()),
+        ));
         assert!(matches!(proved, Err(ProofFailure::Stranger)));
         let seen = seen.lock().unwrap();
         let names: Vec<_> = seen.iter().flat_map(|headers| headers.keys()).collect();
@@ -498,9 +621,15 @@ mod tests {
         let elsewhere = "127.0.0.1:9".parse().unwrap();
         for (token, at) in [("lake", here()), ("", here()), ("river", elsewhere)] {
             let worker = reached(guard(token), at);
-            let proved =
-                futures::executor::block_on(AuthenticatedChannel::new(worker, b"river", ChannelBinding::tcp(here())));
-            assert!(matches!(proved, Err(ProofFailure::Stranger)), "{token} {at}");
+            let proved = futures::executor::block_on(AuthenticatedChannel::new(
+                worker,
+                b"river",
+                ChannelBinding::tcp(here()),
+            ));
+            assert!(
+                matches!(proved, Err(ProofFailure::Stranger)),
+                "{token} {at}"
+            );
         }
     }
 
@@ -526,7 +655,11 @@ mod tests {
         let elsewhere = "127.0.0.1:7401".parse().unwrap();
         assert!(!worker.admits(&request("/x", elsewhere, &signed(&known, "river", "/x", 7))));
         assert!(!worker.admits(&request("/x", here(), &[])));
-        assert!(!worker.admits(&request("/x", here(), &signed(&known, "river", "/x", 7)[..3])));
+        assert!(!worker.admits(&request(
+            "/x",
+            here(),
+            &signed(&known, "river", "/x", 7)[..3]
+        )));
     }
 
     #[test]
@@ -545,7 +678,10 @@ mod tests {
             nonce[..8].copy_from_slice(&number.to_be_bytes());
             assert!(worker.is_first_use(nonce, 0));
         }
-        assert_eq!(worker.0.sessions.lock().unwrap().requests.len(), SESSIONS_MAX);
+        assert_eq!(
+            worker.0.sessions.lock().unwrap().requests.len(),
+            SESSIONS_MAX
+        );
         let mut requests = ReplayWindow::default();
         assert!((1..3 * BEFORE_MAX as u64).all(|count| requests.accept(count)));
         assert!(requests.later.len() <= BEFORE_MAX && !requests.accept(0));

@@ -19,8 +19,8 @@ use uuid::Uuid;
 use crate::coordinator::Coordinator;
 use crate::discovery::WorkerDiscovery;
 use crate::protocol::{
-    FeedSpec, RowsRequest, RunSpec, StageRef, TaskKind, TaskRequest, TrainRequest, TrainSpec, WorkerMessage,
-    WorkerRequest,
+    FeedSpec, RowsRequest, RunSpec, StageRef, TaskKind, TaskRequest, TrainRequest, TrainSpec,
+    WorkerMessage, WorkerRequest,
 };
 use crate::query::QueryWorker;
 use crate::row_codec::decode_rows;
@@ -82,16 +82,37 @@ impl StageSpec {
         let beat_ms = beat.as_millis() as u64;
         match (self, what) {
             (StageSpec::Feed(job), TaskKind::Read { dataset, block }) => {
-                Ok(WorkerRequest::Rows(Box::new(RowsRequest { job: job.as_ref().clone(), dataset, block, beat_ms })))
+                Ok(WorkerRequest::Rows(Box::new(RowsRequest {
+                    job: job.as_ref().clone(),
+                    dataset,
+                    block,
+                    beat_ms,
+                })))
             }
             (StageSpec::Feed(_), _) => Err(Fault::internal("the tasks of a feed read rows")),
             (StageSpec::Train(job), TaskKind::Train { part }) => {
-                Ok(WorkerRequest::Train(Box::new(TrainRequest { job: job.as_ref().clone(), part, beat_ms })))
+                Ok(WorkerRequest::Train(Box::new(TrainRequest {
+                    job: job.as_ref().clone(),
+                    part,
+                    beat_ms,
+                })))
             }
             (StageSpec::Train(_), _) => Err(Fault::internal("the tasks of a training train")),
             (StageSpec::Pass(common), what) => {
-                let StageContext { job, work, row_orders, shuffles } = common.as_ref().clone();
-                Ok(WorkerRequest::Task(Box::new(TaskRequest { job, work, row_orders, shuffles, what, beat_ms })))
+                let StageContext {
+                    job,
+                    work,
+                    row_orders,
+                    shuffles,
+                } = common.as_ref().clone();
+                Ok(WorkerRequest::Task(Box::new(TaskRequest {
+                    job,
+                    work,
+                    row_orders,
+                    shuffles,
+                    what,
+                    beat_ms,
+                })))
             }
         }
     }
@@ -139,7 +160,11 @@ pub struct StageFailure {
 
 impl From<Fault> for StageFailure {
     fn from(fault: Fault) -> Self {
-        StageFailure { fault, order_failure: None, deadly: None }
+        StageFailure {
+            fault,
+            order_failure: None,
+            deadly: None,
+        }
     }
 }
 
@@ -214,23 +239,44 @@ impl Cluster {
             .thread_name("forebay-cluster")
             .enable_all()
             .build()
-            .map_err(|error| Fault::new(codes::STORAGE, "the network threads cannot be started").cause(error))?;
+            .map_err(|error| {
+                Fault::new(codes::STORAGE, "the network threads cannot be started").cause(error)
+            })?;
         let (to, from) = channel();
         let there: Arc<AvailabilityCell> = Arc::default();
         let to_driver = to.clone();
         runtime.spawn(async move {
-            while to_driver.send(CoordinatorEvent::Roster(roster.addresses().await)).is_ok() {
+            while to_driver
+                .send(CoordinatorEvent::Roster(roster.addresses().await))
+                .is_ok()
+            {
                 tokio::time::sleep(ROSTER_EVERY).await;
             }
         });
         let (grace, lease) = (options.grace, options.lease);
         let tls_name = options.security.tls_name().map(str::to_owned);
-        let driver = Coordinator::new(options, watch, there.clone(), to.clone(), runtime.handle().clone());
+        let driver = Coordinator::new(
+            options,
+            watch,
+            there.clone(),
+            to.clone(),
+            runtime.handle().clone(),
+        );
         let driver = std::thread::Builder::new()
             .name("forebay-cluster".to_owned())
             .spawn(move || driver.run(&from))
-            .map_err(|error| Fault::new(codes::STORAGE, "a thread cannot be started").cause(error))?;
-        Ok(Cluster { to, there, grace, lease, tls_name, driver: Some(driver), runtime: Some(runtime) })
+            .map_err(|error| {
+                Fault::new(codes::STORAGE, "a thread cannot be started").cause(error)
+            })?;
+        Ok(Cluster {
+            to,
+            there,
+            grace,
+            lease,
+            tls_name,
+            driver: Some(driver),
+            runtime: Some(runtime),
+        })
     }
 
     /// Shows in the state directory how it goes.
@@ -244,7 +290,11 @@ impl Cluster {
     /// How many tasks the workers can do at a time; waits until one is there.
     pub fn wait_for_slots(&self, interrupt: &CancellationToken) -> Result<usize> {
         let begin = Instant::now();
-        let mut now = self.there.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self
+            .there
+            .now
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         loop {
             if now.slots > 0 && now.asked {
                 return Ok(now.slots);
@@ -257,7 +307,12 @@ impl Cluster {
                     Err(no_workers_fault(self.grace, now.refusal.as_deref()))
                 };
             }
-            now = self.there.moved.wait_timeout(now, CHECK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+            now = self
+                .there
+                .moved
+                .wait_timeout(now, CHECK_EVERY)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 
@@ -269,7 +324,12 @@ impl Cluster {
         interrupt: &CancellationToken,
         hear: &mut dyn FnMut(TaskEvent) -> Result<()>,
     ) -> Result<(), StageFailure> {
-        self.run_tasks(StageSpec::Pass(Box::new(common.clone())), tasks, interrupt, hear)
+        self.run_tasks(
+            StageSpec::Pass(Box::new(common.clone())),
+            tasks,
+            interrupt,
+            hear,
+        )
     }
 
     /// Trains parts of a training on the workers; `hear` gets the events of the tasks.
@@ -317,7 +377,14 @@ impl Cluster {
         let gone = || StageFailure::from(cluster_ended());
         let (to, answers) = channel();
         let asks = Arc::new(asks);
-        self.to.send(CoordinatorEvent::Submit { asks, tasks, to, rows: None }).map_err(|_| gone())?;
+        self.to
+            .send(CoordinatorEvent::Submit {
+                asks,
+                tasks,
+                to,
+                rows: None,
+            })
+            .map_err(|_| gone())?;
         // An early return drops `answers`, and that ends the tasks.
         loop {
             interrupt.check()?;
@@ -344,7 +411,12 @@ impl Cluster {
         let (to, answers) = channel();
         let (rows, mut pieces) = tokio::sync::mpsc::channel(ROWS_AHEAD);
         let tasks = vec![task];
-        let submit = CoordinatorEvent::Submit { asks: asks.clone(), tasks, to, rows: Some(rows) };
+        let submit = CoordinatorEvent::Submit {
+            asks: asks.clone(),
+            tasks,
+            to,
+            rows: Some(rows),
+        };
         self.to.send(submit).map_err(|_| cluster_ended())?;
         // A repeated attempt begins with the first row; the rows are the same.
         let (mut given, mut seen) = (0_usize, BTreeMap::<AttemptId, usize>::new());
@@ -352,7 +424,8 @@ impl Cluster {
         loop {
             interrupt.check()?;
             let begin = Instant::now();
-            let piece = runtime.block_on(async { tokio::time::timeout(CHECK_EVERY, pieces.recv()).await });
+            let piece =
+                runtime.block_on(async { tokio::time::timeout(CHECK_EVERY, pieces.recv()).await });
             waited += begin.elapsed();
             let Ok(piece) = piece else { continue };
             // All have let go of it: all is said.
@@ -362,7 +435,9 @@ impl Cluster {
             let known = given.saturating_sub(*seen).min(batch.num_rows());
             *seen += batch.num_rows();
             given = given.max(*seen);
-            if known < batch.num_rows() && give(batch.slice(known, batch.num_rows() - known)).is_break() {
+            if known < batch.num_rows()
+                && give(batch.slice(known, batch.num_rows() - known)).is_break()
+            {
                 return Ok(waited);
             }
         }
@@ -395,8 +470,12 @@ impl Drop for Cluster {
 
 /// The fault when no worker is there.
 pub fn no_workers_fault(grace: Duration, refusal: Option<&str>) -> Fault {
-    let fault = Fault::new(codes::NO_WORKERS, format!("no worker was there for {} s", grace.as_secs_f64()));
-    let fault = fault.hint("what is committed stays; start workers, and run the same command again to go on");
+    let fault = Fault::new(
+        codes::NO_WORKERS,
+        format!("no worker was there for {} s", grace.as_secs_f64()),
+    );
+    let fault = fault
+        .hint("what is committed stays; start workers, and run the same command again to go on");
     match refusal {
         Some(refusal) => fault.note(refusal),
         None => fault,

@@ -10,8 +10,8 @@ use forebay_storage::{Event, EventListener};
 use tokio::task::AbortHandle;
 
 use crate::cluster::{
-    AttemptRows, AvailabilityCell, ClusterOptions, CoordinatorEvent, RowsSender, StageFailure, StageSpec, StageUpdate,
-    TaskEvent, TaskSpec, no_workers_fault,
+    AttemptRows, AvailabilityCell, ClusterOptions, CoordinatorEvent, RowsSender, StageFailure,
+    StageSpec, StageUpdate, TaskEvent, TaskSpec, no_workers_fault,
 };
 use crate::protocol::{TaskKind, TaskProgress, WorkerMessage};
 use crate::query::QueryWorker;
@@ -169,7 +169,12 @@ impl Coordinator {
 
     fn handle_event(&mut self, input: CoordinatorEvent) {
         match input {
-            CoordinatorEvent::Submit { asks, tasks, to, rows } => self.submit(asks, tasks, to, rows),
+            CoordinatorEvent::Submit {
+                asks,
+                tasks,
+                to,
+                rows,
+            } => self.submit(asks, tasks, to, rows),
             CoordinatorEvent::Roster(addresses) => self.connect_workers(&addresses),
             CoordinatorEvent::Connected(address, found) => self.worker_connected(address, found),
             CoordinatorEvent::Heard(attempt, message) => self.handle_message(attempt, *message),
@@ -182,7 +187,10 @@ impl Coordinator {
                     Err(WorkerLoss::Silent(why)) => self.remove_worker(attempt, &why, true),
                     Err(WorkerLoss::Unreached(why)) => self.remove_worker(attempt, &why, false),
                     Err(WorkerLoss::Unwanted) => {
-                        let task = self.attempts.get(&attempt).and_then(|under| self.tasks.get(&under.task));
+                        let task = self
+                            .attempts
+                            .get(&attempt)
+                            .and_then(|under| self.tasks.get(&under.task));
                         if let Some(group) = task.map(|task| task.group) {
                             self.end_group(group);
                         }
@@ -195,7 +203,11 @@ impl Coordinator {
             }
             CoordinatorEvent::QueryLost { worker, why } => {
                 let is_it = |member: &ConnectedWorker| Arc::ptr_eq(&member.link, &worker.link);
-                let lost = self.members.iter().find(|(_, member)| is_it(member)).map(|(id, _)| *id);
+                let lost = self
+                    .members
+                    .iter()
+                    .find(|(_, member)| is_it(member))
+                    .map(|(id, _)| *id);
                 if let Some(lost) = lost {
                     self.lose_worker(lost, &why, false);
                 }
@@ -232,22 +244,46 @@ impl Coordinator {
         for (index, TaskSpec { cost, after, what }) in specs.into_iter().enumerate() {
             let after = after.and_then(|after| tasks.get(after).copied());
             let task = self.schedule.add(cost, what.kind(self.about.1), after);
-            self.tasks.insert(task, TaskState { group, index, what, tries: 0, unreached: 0 });
+            self.tasks.insert(
+                task,
+                TaskState {
+                    group,
+                    index,
+                    what,
+                    tries: 0,
+                    unreached: 0,
+                },
+            );
             tasks.push(task);
         }
         let left = tasks.len();
-        self.groups.insert(group, TaskGroup { asks, tasks, left, to, rows });
+        self.groups.insert(
+            group,
+            TaskGroup {
+                asks,
+                tasks,
+                left,
+                to,
+                rows,
+            },
+        );
     }
 
     /// Sends an update to a group's caller; where the caller has gone, the group's tasks end.
     fn notify_group(&mut self, group: GroupId, answer: StageUpdate) {
-        if self.groups.get(&group).is_some_and(|known| known.to.send(answer).is_err()) {
+        if self
+            .groups
+            .get(&group)
+            .is_some_and(|known| known.to.send(answer).is_err())
+        {
             self.end_group(group);
         }
     }
 
     fn end_group(&mut self, group: GroupId) {
-        let Some(group) = self.groups.remove(&group) else { return };
+        let Some(group) = self.groups.remove(&group) else {
+            return;
+        };
         for task in group.tasks {
             self.tasks.remove(&task);
             for attempt in self.schedule.cancel(task) {
@@ -263,7 +299,11 @@ impl Coordinator {
         if outcome != DONE {
             under.abort.abort();
         }
-        self.watch.on_event(Event::TaskEnded { task: attempt, outcome, rows: under.progress.rows });
+        self.watch.on_event(Event::TaskEnded {
+            task: attempt,
+            outcome,
+            rows: under.progress.rows,
+        });
         Some(under)
     }
 
@@ -284,17 +324,26 @@ impl Coordinator {
             }
             match self.addresses.get_mut(address) {
                 // Why it is away is said until it answers.
-                Some(AddressState::Away { again, .. }) => *again = Instant::now() + STRANGER_AGAIN_AFTER,
+                Some(AddressState::Away { again, .. }) => {
+                    *again = Instant::now() + STRANGER_AGAIN_AFTER
+                }
                 _ => drop(self.addresses.insert(address.clone(), AddressState::Asked)),
             }
-            let (to, security, address) = (self.to.clone(), self.options.security.clone(), address.clone());
+            let (to, security, address) = (
+                self.to.clone(),
+                self.options.security.clone(),
+                address.clone(),
+            );
             self.handle.spawn(async move {
                 let found = WorkerClient::connect(&address, &security).await;
                 let _ = to.send(CoordinatorEvent::Connected(address, found.map(Box::new)));
             });
         }
         // Workers that are no longer on the roster finish their running tasks and get no new ones.
-        let left = self.members.iter().filter(|(_, member)| !addresses.contains(&member.address));
+        let left = self
+            .members
+            .iter()
+            .filter(|(_, member)| !addresses.contains(&member.address));
         for worker in left.map(|(worker, _)| *worker).collect::<Vec<_>>() {
             self.schedule.drain_worker(worker);
         }
@@ -322,11 +371,19 @@ impl Coordinator {
                 self.addresses.insert(address.clone(), AddressState::Member);
                 let (slots, memory_bytes) = (hello.slots, hello.memory_bytes);
                 self.tallies.entry(address.clone()).or_default().slots = slots;
-                self.watch.on_event(Event::WorkerJoined { worker: address, slots, memory_bytes });
+                self.watch.on_event(Event::WorkerJoined {
+                    worker: address,
+                    slots,
+                    memory_bytes,
+                });
             }
             Ok(_) => self.mark_away(&address, AGAIN_AFTER, "it is leaving".to_owned()),
             Err(fault) => {
-                let after = if fault.code().retry == RetryAdvice::Later { AGAIN_AFTER } else { STRANGER_AGAIN_AFTER };
+                let after = if fault.code().retry == RetryAdvice::Later {
+                    AGAIN_AFTER
+                } else {
+                    STRANGER_AGAIN_AFTER
+                };
                 let why = match fault.hint_text() {
                     Some(hint) => format!("{fault}: {hint}"),
                     None => fault.to_string(),
@@ -343,45 +400,72 @@ impl Coordinator {
             _ => false,
         };
         if !said {
-            self.watch.on_event(Event::WorkerLost { worker: address.to_owned(), why: why.clone() });
+            self.watch.on_event(Event::WorkerLost {
+                worker: address.to_owned(),
+                why: why.clone(),
+            });
         }
-        self.addresses.insert(address.to_owned(), AddressState::Away { again: Instant::now() + after, why });
+        self.addresses.insert(
+            address.to_owned(),
+            AddressState::Away {
+                again: Instant::now() + after,
+                why,
+            },
+        );
     }
 
     /// Tells those who wait who is there.
     fn update_availability(&self) {
-        let mut now = self.there.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self
+            .there
+            .now
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         now.slots = self.schedule.slots();
         now.asked = !self.addresses.is_empty()
-            && self.addresses.values().all(|standing| !matches!(standing, AddressState::Asked));
+            && self
+                .addresses
+                .values()
+                .all(|standing| !matches!(standing, AddressState::Asked));
         now.refusal = self.refusal();
         drop(now);
         self.there.moved.notify_all();
     }
 
     fn refusal(&self) -> Option<String> {
-        self.addresses.iter().find_map(|(address, standing)| match standing {
-            AddressState::Away { why, .. } => Some(format!("{address}: {why}")),
-            _ => None,
-        })
+        self.addresses
+            .iter()
+            .find_map(|(address, standing)| match standing {
+                AddressState::Away { why, .. } => Some(format!("{address}: {why}")),
+                _ => None,
+            })
     }
 
     fn handle_message(&mut self, attempt: AttemptId, message: WorkerMessage) {
         // What comes of attempts that no longer count is too late.
-        let Some(under) = self.attempts.get_mut(&attempt) else { return };
+        let Some(under) = self.attempts.get_mut(&attempt) else {
+            return;
+        };
         under.heard = true;
         let (task, worker) = (under.task, under.worker);
         if let Some(member) = self.members.get_mut(&worker) {
             member.silent_since = None;
         }
-        let Some((group, index)) = self.tasks.get(&task).map(|task| (task.group, task.index)) else { return };
+        let Some((group, index)) = self.tasks.get(&task).map(|task| (task.group, task.index))
+        else {
+            return;
+        };
         match message {
             WorkerMessage::Hello(_) => {}
             WorkerMessage::Beat(progress) => self.record_progress(attempt, progress),
             WorkerMessage::Part { first, made } => {
                 under.moved = Instant::now();
                 self.schedule.clear_deaths(task);
-                if self.tasks.get_mut(&task).is_some_and(|task| task.complete_unit(first)) {
+                if self
+                    .tasks
+                    .get_mut(&task)
+                    .is_some_and(|task| task.complete_unit(first))
+                {
                     if let Some(tally) = self.worker_status(worker) {
                         tally.parts += 1;
                     }
@@ -390,11 +474,20 @@ impl Coordinator {
             }
             WorkerMessage::Done { gaps, progress } => {
                 self.record_progress(attempt, progress);
-                let Some(others) = self.schedule.complete(task, attempt, self.now()) else { return };
+                let Some(others) = self.schedule.complete(task, attempt, self.now()) else {
+                    return;
+                };
                 self.end_attempt(attempt, DONE);
-                others.into_iter().for_each(|other| drop(self.end_attempt(other, "cancelled")));
-                self.notify_group(group, StageUpdate::Said(TaskEvent::Done { task: index, gaps }));
-                let Some(known) = self.groups.get_mut(&group) else { return };
+                others
+                    .into_iter()
+                    .for_each(|other| drop(self.end_attempt(other, "cancelled")));
+                self.notify_group(
+                    group,
+                    StageUpdate::Said(TaskEvent::Done { task: index, gaps }),
+                );
+                let Some(known) = self.groups.get_mut(&group) else {
+                    return;
+                };
                 known.left -= 1;
                 if known.left == 0 {
                     self.notify_group(group, StageUpdate::AllDone);
@@ -407,8 +500,15 @@ impl Coordinator {
                 self.schedule.attempt_failed(task, attempt, false);
                 self.update_availability();
             }
-            WorkerMessage::Failed { fault, order_failure } => {
-                let address = self.members.get(&worker).map(|member| member.address.clone()).unwrap_or_default();
+            WorkerMessage::Failed {
+                fault,
+                order_failure,
+            } => {
+                let address = self
+                    .members
+                    .get(&worker)
+                    .map(|member| member.address.clone())
+                    .unwrap_or_default();
                 let fault = Fault::from(*fault).worker(address);
                 self.end_attempt(attempt, "failed");
                 self.schedule.attempt_failed(task, attempt, false);
@@ -416,17 +516,31 @@ impl Coordinator {
                     task.tries += 1;
                     task.tries
                 });
-                if order_failure.is_some() || fault.code().retry == RetryAdvice::Never || tries >= TRIES_MAX {
-                    self.fail_group(group, StageFailure { fault, order_failure, deadly: None });
+                if order_failure.is_some()
+                    || fault.code().retry == RetryAdvice::Never
+                    || tries >= TRIES_MAX
+                {
+                    self.fail_group(
+                        group,
+                        StageFailure {
+                            fault,
+                            order_failure,
+                            deadly: None,
+                        },
+                    );
                 } else {
-                    self.watch.on_event(Event::Warning { message: format!("{fault}; it is tried again") });
+                    self.watch.on_event(Event::Warning {
+                        message: format!("{fault}; it is tried again"),
+                    });
                 }
             }
         }
     }
 
     fn record_progress(&mut self, attempt: AttemptId, progress: TaskProgress) {
-        let Some(under) = self.attempts.get_mut(&attempt) else { return };
+        let Some(under) = self.attempts.get_mut(&attempt) else {
+            return;
+        };
         let before = std::mem::replace(&mut under.progress, progress);
         if before == progress {
             return;
@@ -438,12 +552,33 @@ impl Coordinator {
         let cpu_seconds = (progress.cpu_seconds - before.cpu_seconds).max(0.0);
         if let Some(member) = self.members.get(&under.worker) {
             let worker = member.address.clone();
-            let by = TaskProgress { rows, bytes, spilled_bytes: spilled, cpu_seconds };
-            self.tallies.entry(worker.clone()).or_default().add_progress(by);
-            self.watch.on_event(Event::WorkerMoved { worker, rows, bytes, spilled_bytes: spilled, cpu_seconds });
+            let by = TaskProgress {
+                rows,
+                bytes,
+                spilled_bytes: spilled,
+                cpu_seconds,
+            };
+            self.tallies
+                .entry(worker.clone())
+                .or_default()
+                .add_progress(by);
+            self.watch.on_event(Event::WorkerMoved {
+                worker,
+                rows,
+                bytes,
+                spilled_bytes: spilled,
+                cpu_seconds,
+            });
         }
         if let Some(task) = self.tasks.get(&under.task) {
-            self.notify_group(task.group, StageUpdate::Said(TaskEvent::Moved { rows, bytes, spilled }));
+            self.notify_group(
+                task.group,
+                StageUpdate::Said(TaskEvent::Moved {
+                    rows,
+                    bytes,
+                    spilled,
+                }),
+            );
         }
     }
 
@@ -460,7 +595,11 @@ impl Coordinator {
     }
 
     fn lose_worker(&mut self, worker: WorkerId, why: &str, blamed: bool) {
-        let lost = self.attempts.values().filter(|under| under.worker == worker).count() as u64;
+        let lost = self
+            .attempts
+            .values()
+            .filter(|under| under.worker == worker)
+            .count() as u64;
         if let Some(tally) = self.worker_status(worker) {
             tally.retries += lost;
         }
@@ -468,9 +607,13 @@ impl Coordinator {
             self.mark_away(&member.address, AGAIN_AFTER, why.to_owned());
         }
         for (task, attempt) in self.schedule.remove_worker(worker) {
-            let heard = self.end_attempt(attempt, "lost").is_some_and(|under| under.heard);
+            let heard = self
+                .end_attempt(attempt, "lost")
+                .is_some_and(|under| under.heard);
             let verdict = self.schedule.attempt_failed(task, attempt, blamed && heard);
-            let Some(assigned) = self.tasks.get_mut(&task) else { continue };
+            let Some(assigned) = self.tasks.get_mut(&task) else {
+                continue;
+            };
             assigned.unreached += u32::from(!heard);
             if assigned.unreached >= UNREACHED_MAX {
                 let group = assigned.group;
@@ -478,12 +621,22 @@ impl Coordinator {
                 self.fail_group(group, fault.into());
             } else if verdict == FailureAction::GivenUp {
                 let (group, deadly) = (assigned.group, assigned.first_span());
-                let fault = Fault::new(codes::KILLS_WORKERS, "every worker that reads these rows ends");
+                let fault = Fault::new(
+                    codes::KILLS_WORKERS,
+                    "every worker that reads these rows ends",
+                );
                 let fault = fault.hint(
                     "look at the workers' own messages; they may need more memory, or the file may be broken in a \
                      way that ends the process",
                 );
-                self.fail_group(group, StageFailure { fault: fault.note(why.to_owned()), order_failure: None, deadly });
+                self.fail_group(
+                    group,
+                    StageFailure {
+                        fault: fault.note(why.to_owned()),
+                        order_failure: None,
+                        deadly,
+                    },
+                );
             }
         }
         self.update_availability();
@@ -493,17 +646,39 @@ impl Coordinator {
         // Attempts that send rows may be waiting for this process to take them: they are not stalled.
         let group = |under: &RunningAttempt| self.groups.get(&self.tasks.get(&under.task)?.group);
         let waits = |under: &RunningAttempt| group(under).is_some_and(|group| group.rows.is_some());
-        let is_stuck = |under: &RunningAttempt| under.moved.elapsed() > STUCK_AFTER && !waits(under);
-        let stuck = self.attempts.iter().find(|(_, under)| is_stuck(under)).map(|(id, _)| *id);
+        let is_stuck =
+            |under: &RunningAttempt| under.moved.elapsed() > STUCK_AFTER && !waits(under);
+        let stuck = self
+            .attempts
+            .iter()
+            .find(|(_, under)| is_stuck(under))
+            .map(|(id, _)| *id);
         if let Some(attempt) = stuck {
-            self.remove_worker(attempt, &format!("it did not get on for {} s", STUCK_AFTER.as_secs()), true);
+            self.remove_worker(
+                attempt,
+                &format!("it did not get on for {} s", STUCK_AFTER.as_secs()),
+                true,
+            );
         }
         let lease = self.options.lease;
-        let is_silent = |member: &ConnectedWorker| member.silent_since.is_some_and(|since| since.elapsed() > lease);
-        let is_silent = |under: &RunningAttempt| self.members.get(&under.worker).is_some_and(is_silent);
-        let silent = self.attempts.iter().find(|(_, under)| is_silent(under)).map(|(id, _)| *id);
+        let is_silent = |member: &ConnectedWorker| {
+            member
+                .silent_since
+                .is_some_and(|since| since.elapsed() > lease)
+        };
+        let is_silent =
+            |under: &RunningAttempt| self.members.get(&under.worker).is_some_and(is_silent);
+        let silent = self
+            .attempts
+            .iter()
+            .find(|(_, under)| is_silent(under))
+            .map(|(id, _)| *id);
         if let Some(attempt) = silent {
-            self.remove_worker(attempt, &format!("nothing was heard of it for {} s", lease.as_secs_f64()), false);
+            self.remove_worker(
+                attempt,
+                &format!("nothing was heard of it for {} s", lease.as_secs_f64()),
+                false,
+            );
         }
     }
 
@@ -511,14 +686,26 @@ impl Coordinator {
         if self.groups.is_empty() {
             return;
         }
-        for TaskAssignment { task, worker, attempt } in self.schedule.assign(self.now()) {
-            let (Some(assigned), Some(member)) = (self.tasks.get(&task), self.members.get_mut(&worker)) else {
+        for TaskAssignment {
+            task,
+            worker,
+            attempt,
+        } in self.schedule.assign(self.now())
+        {
+            let (Some(assigned), Some(member)) =
+                (self.tasks.get(&task), self.members.get_mut(&worker))
+            else {
                 continue;
             };
             member.silent_since.get_or_insert_with(Instant::now);
-            let Some(group) = self.groups.get(&assigned.group) else { continue };
+            let Some(group) = self.groups.get(&assigned.group) else {
+                continue;
+            };
             let lease = self.options.lease;
-            let request = match group.asks.request(assigned.what.clone(), lease / BEATS_PER_LEASE) {
+            let request = match group
+                .asks
+                .request(assigned.what.clone(), lease / BEATS_PER_LEASE)
+            {
                 Ok(request) => request,
                 Err(fault) => {
                     self.fail_group(assigned.group, fault.into());
@@ -527,16 +714,35 @@ impl Coordinator {
             };
             let rows = group.rows.clone().map(|to| AttemptRows { attempt, to });
             let (link, to) = (member.link.clone(), self.to.clone());
-            let (address, kind) = (member.address.clone(), assigned.what.kind(self.about.1).what);
-            self.watch.on_event(Event::TaskStarted { task: attempt, worker: address, kind });
-            let request = WorkerCall { request, lease, trace: self.watch.task_context(attempt) };
+            let (address, kind) = (
+                member.address.clone(),
+                assigned.what.kind(self.about.1).what,
+            );
+            self.watch.on_event(Event::TaskStarted {
+                task: attempt,
+                worker: address,
+                kind,
+            });
+            let request = WorkerCall {
+                request,
+                lease,
+                trace: self.watch.task_context(attempt),
+            };
             let spawned = self.handle.spawn(async move {
-                let mut hear = |message| drop(to.send(CoordinatorEvent::Heard(attempt, Box::new(message))));
+                let mut hear =
+                    |message| drop(to.send(CoordinatorEvent::Heard(attempt, Box::new(message))));
                 let ended = link.send_request(request, &mut hear, rows).await;
                 let _ = to.send(CoordinatorEvent::Over(attempt, ended));
             });
             let (abort, moved) = (spawned.abort_handle(), Instant::now());
-            let under = RunningAttempt { task, worker, abort, progress: TaskProgress::default(), moved, heard: false };
+            let under = RunningAttempt {
+                task,
+                worker,
+                abort,
+                progress: TaskProgress::default(),
+                moved,
+                heard: false,
+            };
             self.attempts.insert(attempt, under);
         }
     }
@@ -551,10 +757,20 @@ impl Coordinator {
             for (id, member) in members {
                 let worker = workers.entry(member.address.clone()).or_default();
                 worker.there = true;
-                worker.busy = attempts.values().filter(|under| under.worker == *id).count();
+                worker.busy = attempts
+                    .values()
+                    .filter(|under| under.worker == *id)
+                    .count();
             }
             let (pipeline, pass) = about.clone();
-            ClusterStatus { pipeline, pass, at: 0, queued: schedule.queued(), running: attempts.len(), workers }
+            ClusterStatus {
+                pipeline,
+                pass,
+                at: 0,
+                queued: schedule.queued(),
+                running: attempts.len(),
+                workers,
+            }
         });
     }
 
@@ -568,7 +784,10 @@ impl Coordinator {
         if since.elapsed() >= self.options.grace {
             let refusal = self.refusal();
             for group in self.groups.keys().copied().collect::<Vec<_>>() {
-                self.fail_group(group, no_workers_fault(self.options.grace, refusal.as_deref()).into());
+                self.fail_group(
+                    group,
+                    no_workers_fault(self.options.grace, refusal.as_deref()).into(),
+                );
             }
         }
     }
@@ -577,7 +796,9 @@ impl Coordinator {
 impl TaskState {
     /// Takes a part off what is left to do; false where that is done already.
     fn complete_unit(&mut self, first: usize) -> bool {
-        let TaskKind::Parts { parts, .. } = &mut self.what else { return false };
+        let TaskKind::Parts { parts, .. } = &mut self.what else {
+            return false;
+        };
         let before = parts.len();
         parts.retain(|part| part.tasks.start != first);
         parts.len() < before

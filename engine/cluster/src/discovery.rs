@@ -28,7 +28,11 @@ impl WorkerDiscovery {
                 Err(fault.hint("write host:port, or @file for a file with one such a line"))
             }
         };
-        texts.iter().map(from).collect::<Result<_>>().map(WorkerDiscovery)
+        texts
+            .iter()
+            .map(from)
+            .collect::<Result<_>>()
+            .map(WorkerDiscovery)
     }
 
     /// Those of now. A name that is not known yet has none: its workers may come later.
@@ -50,18 +54,26 @@ impl WorkerDiscovery {
 }
 
 fn is_address(text: &str) -> bool {
-    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    let port = text
+        .rsplit_once(':')
+        .filter(|(host, _)| !host.is_empty())
+        .map(|(_, port)| port.parse::<u16>());
     matches!(port, Some(Ok(_))) && !text.starts_with('#')
 }
 
 /// A name that stands for one address is kept as it is: certificates are made out to names.
 async fn resolve(name: &str) -> Vec<String> {
-    let Ok(found) = tokio::net::lookup_host(name).await else { return Vec::new() };
+    let Ok(found) = tokio::net::lookup_host(name).await else {
+        return Vec::new();
+    };
     let found: BTreeSet<_> = found.collect();
     match found.len() {
         1 => vec![name.to_owned()],
         // `localhost` has two addresses and is one machine.
         _ if found.iter().all(|address| address.ip().is_loopback()) => vec![name.to_owned()],
-        _ => found.into_iter().map(|address| address.to_string()).collect(),
+        _ => found
+            .into_iter()
+            .map(|address| address.to_string())
+            .collect(),
     }
 }

@@ -15,7 +15,9 @@ use crate::query::span_scan::{SpanScanExec, TableSpans};
 
 #[test]
 fn messages() {
-    let fault = Fault::new(codes::CORRUPT, "a page is broken").file("a.parquet").hint("write it again");
+    let fault = Fault::new(codes::CORRUPT, "a page is broken")
+        .file("a.parquet")
+        .hint("write it again");
     let said = [
         WorkerMessage::Hello(WorkerHello {
             protocol: 4,
@@ -24,30 +26,53 @@ fn messages() {
             memory_bytes: 9,
             leaves: false,
         }),
-        WorkerMessage::Beat(TaskProgress { rows: 3, cpu_seconds: 0.5, ..TaskProgress::default() }),
-        WorkerMessage::Part { first: 2, made: json!({ "rows": 3, "files": ["a"] }) },
-        WorkerMessage::Failed { fault: Box::new((&fault).into()), order_failure: None },
+        WorkerMessage::Beat(TaskProgress {
+            rows: 3,
+            cpu_seconds: 0.5,
+            ..TaskProgress::default()
+        }),
+        WorkerMessage::Part {
+            first: 2,
+            made: json!({ "rows": 3, "files": ["a"] }),
+        },
+        WorkerMessage::Failed {
+            fault: Box::new((&fault).into()),
+            order_failure: None,
+        },
         WorkerMessage::HandedBack,
     ];
-    let seeds = said.iter().map(|message| serde_json::to_vec(message).unwrap());
+    let seeds = said
+        .iter()
+        .map(|message| serde_json::to_vec(message).unwrap());
     let asked = serde_json::to_vec(&WorkerRequest::Hello).unwrap();
-    let words =
-        ["\"task\":", "\"parts\":", "\"tasks\":{\"start\":9,\"end\":2}", "\"fault\":", "\"cause\":{", "\"code\":\"FB"];
-    fuzz!(FuzzTarget::new("messages").seeds(seeds.chain([asked])).words(&words), |bytes: &[u8]| {
-        if let Ok(request) = serde_json::from_slice::<WorkerRequest>(bytes) {
-            serde_json::to_vec(&request).unwrap();
-        }
-        match serde_json::from_slice::<WorkerMessage>(bytes) {
-            Ok(WorkerMessage::Failed { fault, .. }) => {
-                let fault = Fault::from(*fault);
-                let _ = fault.to_string();
+    let words = [
+        "\"task\":",
+        "\"parts\":",
+        "\"tasks\":{\"start\":9,\"end\":2}",
+        "\"fault\":",
+        "\"cause\":{",
+        "\"code\":\"FB",
+    ];
+    fuzz!(
+        FuzzTarget::new("messages")
+            .seeds(seeds.chain([asked]))
+            .words(&words),
+        |bytes: &[u8]| {
+            if let Ok(request) = serde_json::from_slice::<WorkerRequest>(bytes) {
+                serde_json::to_vec(&request).unwrap();
             }
-            Ok(message) => {
-                serde_json::to_vec(&message).unwrap();
+            match serde_json::from_slice::<WorkerMessage>(bytes) {
+                Ok(WorkerMessage::Failed { fault, .. }) => {
+                    let fault = Fault::from(*fault);
+                    let _ = fault.to_string();
+                }
+                Ok(message) => {
+                    serde_json::to_vec(&message).unwrap();
+                }
+                Err(_) => {}
             }
-            Err(_) => {}
         }
-    });
+    );
 }
 
 #[test]
@@ -63,17 +88,35 @@ fn leaves_of_queries() {
         },
     });
     let spec: TableSpec = serde_json::from_value(table).unwrap();
-    let spans = Arc::new(TableSpans { bytes: vec![3, 4, 5], is_ordered: false });
+    let spans = Arc::new(TableSpans {
+        bytes: vec![3, 4, 5],
+        is_ordered: false,
+    });
     let leaf = SpanScanExec::new(Arc::new(spec), vec!["n".to_owned()], schema, spans, 2);
     let (codec, converter) = (SpanScanCodec(None), DefaultPhysicalProtoConverter {});
     let mut seed = Vec::new();
-    codec.try_encode(Arc::new(leaf), &mut seed, &converter).unwrap();
+    codec
+        .try_encode(Arc::new(leaf), &mut seed, &converter)
+        .unwrap();
     let context = TaskContext::default();
     assert!(codec.try_decode(&seed, &[], &context, &converter).is_ok());
-    let words = ["\"partitions\":[{\"start\":9,\"end\":2}]", "\"columns\":[]", "\"job\":", "\"rows\":"];
-    fuzz!(FuzzTarget::new("leaves_of_queries").seeds([seed]).words(&words), |bytes: &[u8]| {
-        if let Ok(leaf) = codec.try_decode(bytes, &[], &context, &converter) {
-            assert!(leaf.execute(0, Arc::default()).is_err(), "a coordinator reads no spans");
+    let words = [
+        "\"partitions\":[{\"start\":9,\"end\":2}]",
+        "\"columns\":[]",
+        "\"job\":",
+        "\"rows\":",
+    ];
+    fuzz!(
+        FuzzTarget::new("leaves_of_queries")
+            .seeds([seed])
+            .words(&words),
+        |bytes: &[u8]| {
+            if let Ok(leaf) = codec.try_decode(bytes, &[], &context, &converter) {
+                assert!(
+                    leaf.execute(0, Arc::default()).is_err(),
+                    "a coordinator reads no spans"
+                );
+            }
         }
-    });
+    );
 }

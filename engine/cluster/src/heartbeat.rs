@@ -38,7 +38,9 @@ impl EventListener for MeterWatch {
                     meter.bytes.fetch_add(bytes, Ordering::Relaxed);
                     meter.record_cpu_time(*before);
                 }
-                Event::Spilled { bytes } => drop(meter.spilled_bytes.fetch_add(bytes, Ordering::Relaxed)),
+                Event::Spilled { bytes } => {
+                    drop(meter.spilled_bytes.fetch_add(bytes, Ordering::Relaxed))
+                }
                 _ => {}
             }
         });
@@ -55,7 +57,10 @@ fn thread_cpu_micros() -> u64 {
 impl TaskMeter {
     /// Records the CPU time of this thread since the task began, where it had used `before`.
     fn record_cpu_time(&self, before: u64) {
-        self.cpu_micros.store(thread_cpu_micros().saturating_sub(before), Ordering::Relaxed);
+        self.cpu_micros.store(
+            thread_cpu_micros().saturating_sub(before),
+            Ordering::Relaxed,
+        );
     }
 
     /// So far.
@@ -82,7 +87,10 @@ pub fn with_heartbeat<T>(
         scope.spawn(|| {
             let mut done = over.lock().unwrap_or_else(PoisonError::into_inner);
             while !*done {
-                done = moved.wait_timeout(done, beat).unwrap_or_else(PoisonError::into_inner).0;
+                done = moved
+                    .wait_timeout(done, beat)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
                 if !*done && !out.send(WorkerMessage::Beat(meter.progress())) {
                     return;
                 }

@@ -12,7 +12,10 @@
 //! The server side of a worker is in `engine/run`, since it runs passes. The engine (datafusion-distributed) is known
 //! to `task_exec`, `worker_client`, `query` and that server alone.
 
-#![allow(missing_docs, reason = "the interface of engine crates: what a field or method is called says what it is")]
+#![allow(
+    missing_docs,
+    reason = "the interface of engine crates: what a field or method is called says what it is"
+)]
 
 mod authentication;
 mod cluster;
@@ -41,20 +44,25 @@ mod worker_client;
 static ALLOCATOR: forebay_fuzz::CountingAllocator = forebay_fuzz::CountingAllocator;
 
 pub use authentication::AuthLayer;
-pub use cluster::{Cluster, ClusterOptions, StageContext, StageFailure, StageSpec, TaskEvent, TaskSpec};
+pub use cluster::{
+    Cluster, ClusterOptions, StageContext, StageFailure, StageSpec, TaskEvent, TaskSpec,
+};
 pub use heartbeat::{MeterWatch, TaskMeter, with_heartbeat};
 pub use local_workers::{LocalWorkers, set_worker_program};
 pub use protocol::{
-    FeedSpec, PROTOCOL, RowsRequest, RunSpec, StageRef, StateSource, TableSpec, TaskKind, TaskProgress, TaskRequest,
-    TrainRequest, TrainSpec, WindowInit, WorkUnitRef, WorkerHello, WorkerMessage, WorkerRequest, bad_request,
+    FeedSpec, PROTOCOL, RowsRequest, RunSpec, StageRef, StateSource, TableSpec, TaskKind,
+    TaskProgress, TaskRequest, TrainRequest, TrainSpec, WindowInit, WorkUnitRef, WorkerHello,
+    WorkerMessage, WorkerRequest, bad_request,
 };
 pub use query::{
-    ClusterSize, ComputeLayer, DistributedQuery, ExchangeChannels, QueryEnd, QueryFailure, QueryHeader, QueryRows,
-    QueryWorker, ScannedSpans, SpanScanCodec, SpanScanner, SpanTable, explain_stages, remote_fault, wire_error,
+    ClusterSize, ComputeLayer, DistributedQuery, ExchangeChannels, QueryEnd, QueryFailure,
+    QueryHeader, QueryRows, QueryWorker, ScannedSpans, SpanScanCodec, SpanScanner, SpanTable,
+    explain_stages, remote_fault, wire_error,
 };
 pub use row_codec::{encode_rows, split_batch};
 pub use scheduler::{
-    AttemptId, CostClass, FailureAction, ROUNDS, TaskAssignment, TaskId, TaskScheduler, WorkerId, round_weight,
+    AttemptId, CostClass, FailureAction, ROUNDS, TaskAssignment, TaskId, TaskScheduler, WorkerId,
+    round_weight,
 };
 pub use security::{ClusterSecurity, TlsFiles};
 pub use shuffle_plan::{ShufflePlan, run_range};

@@ -138,12 +138,24 @@ pub enum TaskKind {
     /// Compute over all rows of a part's keys, in a shuffle.
     Compute { part: usize },
     /// Merge one share of what is known of a question, which is large.
-    Merge { question: usize, share: usize, pieces: Vec<StateSource> },
+    Merge {
+        question: usize,
+        share: usize,
+        pieces: Vec<StateSource>,
+    },
     /// Merge the states of the runs that a source consists of, for all questions but those of `without`. The merged
     /// states of the questions of `divide` are stored in shares.
-    MergeRuns { source: StateSource, without: BTreeSet<usize>, divide: BTreeSet<usize> },
+    MergeRuns {
+        source: StateSource,
+        without: BTreeSet<usize>,
+        divide: BTreeSet<usize>,
+    },
     /// Find out what windows remember at task `to`, and keep it.
-    Advance { from: usize, start: WindowInit, to: usize },
+    Advance {
+        from: usize,
+        start: WindowInit,
+        to: usize,
+    },
     /// Read a block of a feed's dataset.
     Read { dataset: usize, block: u32 },
     /// Train on the rows of a part, and leave its models beside them.
@@ -162,7 +174,11 @@ impl TaskKind {
             TaskKind::Read { .. } => "read",
             TaskKind::Train { .. } => "train",
         };
-        CostClass { pass, what, first: what == "merge" }
+        CostClass {
+            pass,
+            what,
+            first: what == "merge",
+        }
     }
 }
 
@@ -188,7 +204,11 @@ pub enum StateSource {
     /// The rows of the run are read.
     Read(Range<usize>),
     /// It is merged of others, in order; `kept` marks the analyzers whose merged state is committed.
-    Merged { tasks: Range<usize>, kept: Vec<bool>, of: Vec<StateSource> },
+    Merged {
+        tasks: Range<usize>,
+        kept: Vec<bool>,
+        of: Vec<StateSource>,
+    },
 }
 
 impl StateSource {
@@ -197,8 +217,14 @@ impl StateSource {
         let among = |range: &Range<usize>| range.start <= range.end && range.end <= tasks;
         match self {
             StateSource::Kept(range) | StateSource::Read(range) => among(range),
-            StateSource::Merged { tasks: range, kept, of } => {
-                among(range) && kept.len() >= questions && of.iter().all(|piece| piece.is_within(tasks, questions))
+            StateSource::Merged {
+                tasks: range,
+                kept,
+                of,
+            } => {
+                among(range)
+                    && kept.len() >= questions
+                    && of.iter().all(|piece| piece.is_within(tasks, questions))
             }
         }
     }
@@ -260,13 +286,22 @@ impl TaskRequest {
     /// it is used; this is about order and size.
     pub fn check(&self) -> Result<()> {
         let job = &self.job;
-        let sinks = job.sinks.iter().all(|sink| *sink < job.pipeline.sinks.len());
+        let sinks = job
+            .sinks
+            .iter()
+            .all(|sink| *sink < job.pipeline.sinks.len());
         let rows = (1..=BATCH_ROWS_MAX).contains(&job.batch_rows);
-        let shuffles = self.shuffles.iter().all(|shuffle| shuffle.parts <= SHUFFLE_PARTS_MAX);
+        let shuffles = self
+            .shuffles
+            .iter()
+            .all(|shuffle| shuffle.parts <= SHUFFLE_PARTS_MAX);
         let tasks = match &self.what {
             TaskKind::Parts { parts, from, .. } => {
                 let starts = std::iter::once(*from).chain(parts.iter().map(|part| part.tasks.end));
-                parts.iter().zip(starts).all(|(part, at)| at <= part.tasks.start && part.tasks.start <= part.tasks.end)
+                parts
+                    .iter()
+                    .zip(starts)
+                    .all(|(part, at)| at <= part.tasks.start && part.tasks.start <= part.tasks.end)
             }
             TaskKind::Advance { from, to, .. } => from <= to,
             TaskKind::Divide { .. }
@@ -286,7 +321,10 @@ impl TaskRequest {
 impl RowsRequest {
     /// The same for a block of rows.
     pub fn check(&self) -> Result<()> {
-        (1..=BATCH_ROWS_MAX).contains(&self.job.batch_rows).then_some(()).ok_or_else(bad_request)
+        (1..=BATCH_ROWS_MAX)
+            .contains(&self.job.batch_rows)
+            .then_some(())
+            .ok_or_else(bad_request)
     }
 }
 
@@ -326,10 +364,19 @@ pub struct TableSpec {
 impl TableSpec {
     /// Refuses numbers that no coordinator of this version sends.
     pub fn check(&self) -> Result<()> {
-        let shuffles = self.shuffles.iter().all(|shuffle| shuffle.parts <= SHUFFLE_PARTS_MAX);
-        let sinks = self.job.sinks.iter().all(|sink| *sink < self.job.pipeline.sinks.len());
+        let shuffles = self
+            .shuffles
+            .iter()
+            .all(|shuffle| shuffle.parts <= SHUFFLE_PARTS_MAX);
+        let sinks = self
+            .job
+            .sinks
+            .iter()
+            .all(|sink| *sink < self.job.pipeline.sinks.len());
         let rows = (1..=BATCH_ROWS_MAX).contains(&self.job.batch_rows);
-        (shuffles && sinks && rows).then_some(()).ok_or_else(bad_request)
+        (shuffles && sinks && rows)
+            .then_some(())
+            .ok_or_else(bad_request)
     }
 }
 

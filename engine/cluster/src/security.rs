@@ -51,7 +51,13 @@ impl ClusterSecurity {
     pub fn random() -> Result<(ClusterSecurity, (&'static str, String))> {
         let token = ClusterToken::random()?;
         let variable = (super::token::VARIABLE, token.text().to_owned());
-        Ok((ClusterSecurity { tls: None, token: Some(token) }, variable))
+        Ok((
+            ClusterSecurity {
+                tls: None,
+                token: Some(token),
+            },
+            variable,
+        ))
     }
 
     /// Refuses addresses that others can reach, unless they have to prove who they are.
@@ -85,12 +91,17 @@ impl ClusterSecurity {
 
     /// The secret that both sides prove to know. Without a token, certificates are the proof.
     pub fn secret(&self) -> &[u8] {
-        self.token.as_ref().map(ClusterToken::bytes).unwrap_or_default()
+        self.token
+            .as_ref()
+            .map(ClusterToken::bytes)
+            .unwrap_or_default()
     }
 
     /// What names this process's certificate.
     pub fn own_certificate(&self) -> Result<Option<Vec<u8>>> {
-        let Some(files) = &self.tls else { return Ok(None) };
+        let Some(files) = &self.tls else {
+            return Ok(None);
+        };
         let bad = |error| {
             let fault = Fault::new(codes::STRANGER, "the certificate cannot be used").cause(error);
             fault.file(files.cert.display().to_string())
@@ -100,7 +111,9 @@ impl ClusterSecurity {
     }
 
     pub fn client(&self) -> Result<Option<ClientTlsConfig>> {
-        let Some(files) = &self.tls else { return Ok(None) };
+        let Some(files) = &self.tls else {
+            return Ok(None);
+        };
         let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&files.ca)?));
         let config = config.identity(Identity::from_pem(read(&files.cert)?, read(&files.key)?));
         Ok(Some(match &files.name {
@@ -110,9 +123,14 @@ impl ClusterSecurity {
     }
 
     pub fn server(&self) -> Result<Option<ServerTlsConfig>> {
-        let Some(files) = &self.tls else { return Ok(None) };
-        let config = ServerTlsConfig::new().identity(Identity::from_pem(read(&files.cert)?, read(&files.key)?));
-        Ok(Some(config.client_ca_root(Certificate::from_pem(read(&files.ca)?))))
+        let Some(files) = &self.tls else {
+            return Ok(None);
+        };
+        let config = ServerTlsConfig::new()
+            .identity(Identity::from_pem(read(&files.cert)?, read(&files.key)?));
+        Ok(Some(
+            config.client_ca_root(Certificate::from_pem(read(&files.ca)?)),
+        ))
     }
 }
 
@@ -122,13 +140,16 @@ pub fn fingerprint(certificate: &CertificateDer<'_>) -> Vec<u8> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|error| unreadable_file("the certificate or key cannot be read", path, error))
+    std::fs::read(path)
+        .map_err(|error| unreadable_file("the certificate or key cannot be read", path, error))
 }
 
 /// A fault for a file that the user has named.
 pub fn unreadable_file(message: &str, path: &Path, error: std::io::Error) -> Fault {
     let fault = match error.kind() {
-        ErrorKind::NotFound => Fault::new(codes::ACCESS, message).hint("correct its path").cause(error),
+        ErrorKind::NotFound => Fault::new(codes::ACCESS, message)
+            .hint("correct its path")
+            .cause(error),
         _ => Fault::disk(message, error),
     };
     fault.file(path.display().to_string())

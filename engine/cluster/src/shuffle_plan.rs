@@ -22,7 +22,10 @@ pub struct ShufflePlan {
 
 impl ShufflePlan {
     pub fn shared_sort(&self) -> SharedSort {
-        SharedSort { windows: self.windows.clone(), stand: self.stand }
+        SharedSort {
+            windows: self.windows.clone(),
+            stand: self.stand,
+        }
     }
 
     /// The name of a partition's outputs for the spans of a group.
@@ -38,6 +41,10 @@ impl ShufflePlan {
 
 /// A run by its index, given the ends of all runs.
 pub fn run_range(ends: &[usize], number: usize) -> Range<usize> {
-    let begin = number.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
+    let begin = number
+        .checked_sub(1)
+        .and_then(|before| ends.get(before))
+        .copied()
+        .unwrap_or(0);
     begin..ends.get(number).copied().unwrap_or(begin)
 }

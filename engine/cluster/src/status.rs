@@ -78,7 +78,9 @@ impl ClusterStatus {
         let folder = status_folder(state);
         for object in io.list(&folder)? {
             // It may have ended meanwhile.
-            let Some(bytes) = io.get(&folder.at(&object.location))? else { continue };
+            let Some(bytes) = io.get(&folder.at(&object.location))? else {
+                continue;
+            };
             found.extend(serde_json::from_slice::<ClusterStatus>(&bytes).ok());
         }
         Ok(found)
@@ -91,7 +93,10 @@ impl ClusterStatus {
 }
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }
 
 /// Writes the file, on a thread of its own: storage may take its time.
@@ -104,12 +109,21 @@ pub struct StatusWriter {
 impl StatusWriter {
     pub fn new(io: StorageClient, state: &StorageLocation, name: &str) -> Result<StatusWriter> {
         let (to, statuses) = sync_channel(1);
-        let (folder, place) = (status_folder(state), status_folder(state).join(&format!("{name}.json")));
+        let (folder, place) = (
+            status_folder(state),
+            status_folder(state).join(&format!("{name}.json")),
+        );
         let writer = std::thread::Builder::new()
             .name("forebay-status".to_owned())
             .spawn(move || write_statuses(&io, &folder, &place, &statuses))
-            .map_err(|error| Fault::new(codes::STORAGE, "a thread cannot be started").cause(error))?;
-        Ok(StatusWriter { to: Some(to), writer: Some(writer), next: Instant::now() })
+            .map_err(|error| {
+                Fault::new(codes::STORAGE, "a thread cannot be started").cause(error)
+            })?;
+        Ok(StatusWriter {
+            to: Some(to),
+            writer: Some(writer),
+            next: Instant::now(),
+        })
     }
 
     /// Shows a status, if it is time to; one that comes while the last is written is left out.
@@ -119,7 +133,10 @@ impl StatusWriter {
         }
         self.next = Instant::now() + EVERY;
         let Some(to) = &self.to else { return };
-        match to.try_send(ClusterStatus { at: now(), ..status() }) {
+        match to.try_send(ClusterStatus {
+            at: now(),
+            ..status()
+        }) {
             Ok(()) | Err(TrySendError::Full(_)) => {}
             Err(TrySendError::Disconnected(_)) => self.to = None,
         }
@@ -149,7 +166,9 @@ fn write_statuses(
         }
     }
     for status in statuses {
-        let Ok(bytes) = serde_json::to_vec(&status) else { continue };
+        let Ok(bytes) = serde_json::to_vec(&status) else {
+            continue;
+        };
         if io.put(place, bytes.into()).is_err() {
             return;
         }

@@ -30,7 +30,10 @@ use crate::task_tally::{EndedTask, TaskTally};
 const MESSAGES_MAX: usize = 4;
 
 static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
-    let fields = vec![Field::new("message", DataType::Utf8, true), Field::new("rows", DataType::Binary, true)];
+    let fields = vec![
+        Field::new("message", DataType::Utf8, true),
+        Field::new("rows", DataType::Binary, true),
+    ];
     Arc::new(Schema::new(fields))
 });
 
@@ -64,7 +67,11 @@ pub struct MessageSink {
 impl MessageSink {
     /// The same, with outcomes counted, and told of as those of a task of a kind that comes now.
     pub fn with_tally(self, tally: Arc<TaskTally>, kind: &'static str) -> MessageSink {
-        MessageSink { tally: Some(tally), task: (kind, SystemTime::now()), ..self }
+        MessageSink {
+            tally: Some(tally),
+            task: (kind, SystemTime::now()),
+            ..self
+        }
     }
 
     /// The worker's span of the task, where the coordinator traces.
@@ -75,12 +82,16 @@ impl MessageSink {
     /// Sends a message; blocks while the network is behind. False once the receiver has gone. Only for threads
     /// outside the runtime.
     pub fn send(&self, message: WorkerMessage) -> bool {
-        self.to.blocking_send(WorkerOutput::Message(message)).is_ok()
+        self.to
+            .blocking_send(WorkerOutput::Message(message))
+            .is_ok()
     }
 
     /// The same for rows.
     pub fn send_rows(&self, rows: Vec<u8>) -> bool {
-        self.to.blocking_send(WorkerOutput::Rows(Buffer::from_vec(rows))).is_ok()
+        self.to
+            .blocking_send(WorkerOutput::Rows(Buffer::from_vec(rows)))
+            .is_ok()
     }
 
     /// Sends the outcome of a task. `order_failure` gives the window whose assumed row order failed, if any.
@@ -94,14 +105,24 @@ impl MessageSink {
             let (kind, began) = self.task;
             tally.count(&ended, progress);
             let MessageSink { trace, span, .. } = *self;
-            tally.tell(&EndedTask { trace, span, kind, began, ended: &ended, progress });
+            tally.tell(&EndedTask {
+                trace,
+                span,
+                kind,
+                began,
+                ended: &ended,
+                progress,
+            });
         }
         self.send(match ended {
             Ok(TaskOutcome::Done(gaps)) => WorkerMessage::Done { gaps, progress },
             Ok(TaskOutcome::HandedBack) => WorkerMessage::HandedBack,
             // The receiver has gone.
             Ok(TaskOutcome::Stopped) => return,
-            Err(fault) => WorkerMessage::Failed { fault: Box::new((&fault).into()), order_failure: order_failure() },
+            Err(fault) => WorkerMessage::Failed {
+                fault: Box::new((&fault).into()),
+                order_failure: order_failure(),
+            },
         });
     }
 
@@ -121,7 +142,11 @@ pub struct TaskExec {
 
 impl TaskExec {
     pub fn plan(request: WorkerRequest, worker: TaskExecCodec) -> Arc<dyn ExecutionPlan> {
-        Arc::new(TaskExec { request, properties: leaf_properties(&SCHEMA, 1), worker })
+        Arc::new(TaskExec {
+            request,
+            properties: leaf_properties(&SCHEMA, 1),
+            worker,
+        })
     }
 }
 
@@ -129,13 +154,20 @@ impl TaskExec {
 pub(crate) fn leaf_properties(schema: &SchemaRef, partitions: usize) -> Arc<PlanProperties> {
     let equivalences = EquivalenceProperties::new(schema.clone());
     let partitioning = Partitioning::UnknownPartitioning(partitions);
-    Arc::new(PlanProperties::new(equivalences, partitioning, EmissionType::Incremental, Boundedness::Bounded))
+    Arc::new(PlanProperties::new(
+        equivalences,
+        partitioning,
+        EmissionType::Incremental,
+        Boundedness::Bounded,
+    ))
 }
 
 /// What a batch says.
 pub fn decode_outputs(batch: &RecordBatch) -> Result<Vec<WorkerOutput>> {
     let strange = || DataFusionError::Internal("a message is no text".to_owned());
-    let [texts, rows] = batch.columns() else { return Err(strange()) };
+    let [texts, rows] = batch.columns() else {
+        return Err(strange());
+    };
     let (texts, rows) = (texts.as_string_opt::<i32>(), rows.as_binary_opt::<i32>());
     let (texts, rows) = texts.zip(rows).ok_or_else(strange)?;
     let message = |(at, text): (usize, Option<&str>)| match text {
@@ -144,8 +176,13 @@ pub fn decode_outputs(batch: &RecordBatch) -> Result<Vec<WorkerOutput>> {
             Err(error) => Err(DataFusionError::External(Box::new(error))),
         },
         None => {
-            let (start, length) = (rows.value_offsets()[at] as usize, rows.value_length(at) as usize);
-            Ok(WorkerOutput::Rows(rows.values().slice_with_length(start, length)))
+            let (start, length) = (
+                rows.value_offsets()[at] as usize,
+                rows.value_length(at) as usize,
+            );
+            Ok(WorkerOutput::Rows(
+                rows.values().slice_with_length(start, length),
+            ))
         }
     };
     texts.iter().enumerate().map(message).collect()
@@ -155,12 +192,19 @@ pub fn decode_outputs(batch: &RecordBatch) -> Result<Vec<WorkerOutput>> {
 fn encode_output(said: WorkerOutput) -> Result<RecordBatch> {
     let (text, rows) = match said {
         WorkerOutput::Message(message) => {
-            let text = serde_json::to_string(&message).map_err(|error| DataFusionError::External(Box::new(error)))?;
+            let text = serde_json::to_string(&message)
+                .map_err(|error| DataFusionError::External(Box::new(error)))?;
             (Some(text), BinaryArray::new_null(1))
         }
-        WorkerOutput::Rows(bytes) => (None, BinaryArray::new(OffsetBuffer::from_lengths([bytes.len()]), bytes, None)),
+        WorkerOutput::Rows(bytes) => (
+            None,
+            BinaryArray::new(OffsetBuffer::from_lengths([bytes.len()]), bytes, None),
+        ),
     };
-    Ok(RecordBatch::try_new(SCHEMA.clone(), vec![Arc::new(StringArray::from(vec![text])), Arc::new(rows)])?)
+    Ok(RecordBatch::try_new(
+        SCHEMA.clone(),
+        vec![Arc::new(StringArray::from(vec![text])), Arc::new(rows)],
+    )?)
 }
 
 impl DisplayAs for TaskExec {
@@ -189,19 +233,33 @@ impl ExecutionPlan for TaskExec {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(self)
     }
 
     fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let TaskExecCodec { host, trace } = &self.worker;
         let host = host.as_ref();
-        let host = host.ok_or_else(|| DataFusionError::Internal("only workers execute tasks".to_owned()))?;
+        let host =
+            host.ok_or_else(|| DataFusionError::Internal("only workers execute tasks".to_owned()))?;
         let (to, from) = mpsc::channel(MESSAGES_MAX);
         let stop = Arc::new(AtomicBool::new(false));
         let task = ("", SystemTime::now());
-        let span = trace.map(|TraceContext { trace, .. }| TraceContext { trace, span: fastrand::u64(1..) });
-        let out = MessageSink { to, stop: stop.clone(), tally: None, trace: *trace, span, task };
+        let span = trace.map(|TraceContext { trace, .. }| TraceContext {
+            trace,
+            span: fastrand::u64(1..),
+        });
+        let out = MessageSink {
+            to,
+            stop: stop.clone(),
+            tally: None,
+            trace: *trace,
+            span,
+            task,
+        };
         host.clone().handle(self.request.clone(), out);
         Ok(Box::pin(MessageStream { from, stop }))
     }
@@ -223,7 +281,9 @@ impl Stream for MessageStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.from.poll_recv(context).map(|said| said.map(encode_output))
+        self.from
+            .poll_recv(context)
+            .map(|said| said.map(encode_output))
     }
 }
 
@@ -250,7 +310,8 @@ impl PhysicalExtensionCodec for TaskExecCodec {
         _: &TaskContext,
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let request = serde_json::from_slice(bytes).map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let request = serde_json::from_slice(bytes)
+            .map_err(|error| DataFusionError::External(Box::new(error)))?;
         Ok(TaskExec::plan(request, self.clone()))
     }
 
@@ -261,7 +322,9 @@ impl PhysicalExtensionCodec for TaskExecCodec {
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<()> {
         let leaf = node.downcast_ref::<TaskExec>();
-        let leaf = leaf.ok_or_else(|| DataFusionError::Internal(format!("{} is no task", node.name())))?;
-        serde_json::to_writer(bytes, &leaf.request).map_err(|error| DataFusionError::External(Box::new(error)))
+        let leaf =
+            leaf.ok_or_else(|| DataFusionError::Internal(format!("{} is no task", node.name())))?;
+        serde_json::to_writer(bytes, &leaf.request)
+            .map_err(|error| DataFusionError::External(Box::new(error)))
     }
 }

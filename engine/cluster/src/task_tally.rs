@@ -71,7 +71,10 @@ impl TaskTally {
 
     /// Sets how many tasks are running.
     pub fn set_running(&self, running: usize) {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).running = running as u64;
+        self.counts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .running = running as u64;
     }
 
     /// Counts a task that has ended.

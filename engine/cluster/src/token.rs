@@ -59,10 +59,14 @@ impl ClusterToken {
 
     /// The token of the variable `FOREBAY_TOKEN`, where it is set.
     pub fn of_environment() -> Result<Option<ClusterToken>> {
-        let Some(text) = std::env::var_os(VARIABLE) else { return Ok(None) };
+        let Some(text) = std::env::var_os(VARIABLE) else {
+            return Ok(None);
+        };
         let unset = format!("unset {VARIABLE}, or set it to the token of the cluster");
         let bad = |message: String| Fault::new(codes::STRANGER, message).hint(unset.clone());
-        let text = text.into_string().map_err(|_| bad(format!("{VARIABLE} is no text")))?;
+        let text = text
+            .into_string()
+            .map_err(|_| bad(format!("{VARIABLE} is no text")))?;
         match text.trim() {
             "" => Err(bad(format!("{VARIABLE} is set, and empty"))),
             token => Ok(Some(ClusterToken(token.to_owned()))),
@@ -92,10 +96,19 @@ enum FileAccess {
 /// `$XDG_STATE_HOME/forebay/token`, else `~/.local/state/forebay/token`. Sessions without a login (cron, systemd
 /// units) find it, too, which a runtime directory of a login would not allow.
 fn user_file() -> Result<PathBuf> {
-    let given = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".local/state"));
+    let given = std::env::var_os("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
+    let home = || {
+        std::env::home_dir()
+            .filter(|home| home.is_absolute())
+            .map(|home| home.join(".local/state"))
+    };
     let root = given.or_else(home).ok_or_else(|| {
-        let fault = Fault::new(codes::STRANGER, "there is no token, and no home directory to keep one in");
+        let fault = Fault::new(
+            codes::STRANGER,
+            "there is no token, and no home directory to keep one in",
+        );
         fault.hint(format!("give `--token-file`, or set {VARIABLE}, or HOME"))
     })?;
     Ok(root.join("forebay").join("token"))
@@ -103,7 +116,9 @@ fn user_file() -> Result<PathBuf> {
 
 fn unusable(path: &Path, error: std::io::Error) -> Fault {
     let fault = Fault::disk("the token of this user can neither be read nor made", error);
-    fault.file(path.display().to_string()).hint(format!("give `--token-file`, or set {VARIABLE}"))
+    fault
+        .file(path.display().to_string())
+        .hint(format!("give `--token-file`, or set {VARIABLE}"))
 }
 
 /// Makes the file whole or not at all; where another process was first, its token counts.
@@ -118,34 +133,56 @@ fn create_token(path: &Path) -> Result<ClusterToken> {
     let token = ClusterToken::random()?;
     // Temporary files have mode 0600.
     let mut file = tempfile::NamedTempFile::new_in(dir).map_err(failed)?;
-    writeln!(file, "{}", token.text()).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+    writeln!(file, "{}", token.text())
+        .and_then(|()| file.as_file().sync_all())
+        .map_err(failed)?;
     match file.persist_noclobber(path) {
         Ok(_) => Ok(token),
-        Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => read_token(path, FileAccess::UserOnly),
+        Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => {
+            read_token(path, FileAccess::UserOnly)
+        }
         Err(error) => Err(failed(error.error)),
     }
 }
 
 fn read_token(path: &Path, access: FileAccess) -> Result<ClusterToken> {
     let shown = path.display().to_string();
-    let unreadable = |error| super::security::unreadable_file("the token cannot be read", path, error);
-    let bad = |message: &str, hint: &str| Fault::new(codes::STRANGER, message).file(shown.clone()).hint(hint);
+    let unreadable =
+        |error| super::security::unreadable_file("the token cannot be read", path, error);
+    let bad = |message: &str, hint: &str| {
+        Fault::new(codes::STRANGER, message)
+            .file(shown.clone())
+            .hint(hint)
+    };
     // Opening a pipe would wait for its other end.
     let meta = std::fs::metadata(path).map_err(unreadable)?;
     if !meta.is_file() {
-        return Err(bad("the token file is no regular file", "give a file with one line, the token"));
+        return Err(bad(
+            "the token file is no regular file",
+            "give a file with one line, the token",
+        ));
     }
     let mut file = std::fs::File::open(path).map_err(unreadable)?;
     permitted(&file.metadata().map_err(unreadable)?, access).map_err(|message| {
         bad(message, "make it readable and writable by its user alone: `chmod 600`; if others could read it, change it")
     })?;
     let mut bytes = Vec::new();
-    (&mut file).take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    (&mut file)
+        .take(BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
     if bytes.len() as u64 > BYTES_MAX {
-        return Err(bad("the token file is too large for a token", "give a file with one line, the token"));
+        return Err(bad(
+            "the token file is too large for a token",
+            "give a file with one line, the token",
+        ));
     }
-    let text = String::from_utf8(bytes)
-        .map_err(|_| bad("the token file holds no text", "give a file with one line, the token"))?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        bad(
+            "the token file holds no text",
+            "give a file with one line, the token",
+        )
+    })?;
     match text.trim() {
         "" => Err(bad(
             "the token file is empty",
@@ -163,9 +200,15 @@ fn permitted(meta: &std::fs::Metadata, access: FileAccess) -> Result<(), &'stati
     // Linux tells whose this process is; elsewhere, the mode has to do.
     let user = std::fs::metadata("/proc/self").ok().map(|own| own.uid());
     match access {
-        FileAccess::OthersMayRead if mode & 0o002 != 0 => Err("every user may write the token file"),
-        FileAccess::UserOnly if mode & 0o077 != 0 => Err("other users may read or write the token file"),
-        FileAccess::UserOnly if user.is_some_and(|user| user != meta.uid()) => Err("the token file is another user's"),
+        FileAccess::OthersMayRead if mode & 0o002 != 0 => {
+            Err("every user may write the token file")
+        }
+        FileAccess::UserOnly if mode & 0o077 != 0 => {
+            Err("other users may read or write the token file")
+        }
+        FileAccess::UserOnly if user.is_some_and(|user| user != meta.uid()) => {
+            Err("the token file is another user's")
+        }
         _ => Ok(()),
     }
 }

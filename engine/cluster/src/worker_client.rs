@@ -9,8 +9,8 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::{SessionStateBuilder, TaskContext};
 use datafusion_distributed::grpc::{BoxCloneSyncChannel, create_worker_client};
 use datafusion_distributed::{
-    DistributedConfig, DistributedExt, ExecuteTaskRequest, GetWorkerInfoRequest, MaybeEncoded, ProducerHead,
-    SetPlanRequest, TaskKey,
+    DistributedConfig, DistributedExt, ExecuteTaskRequest, GetWorkerInfoRequest, MaybeEncoded,
+    ProducerHead, SetPlanRequest, TaskKey,
 };
 use forebay_model::{Fault, Result, TRACE_HEADER, TraceContext, codes};
 use futures::StreamExt;
@@ -40,7 +40,8 @@ const CONNECTION_BYTES: u32 = 64 << 20;
 const BUFFER_BYTES: usize = 2 << 20;
 
 /// Bytes of rows in transit of one task, at most.
-pub const ROWS_BYTES_MAX: u64 = (WINDOW_BYTES as u64) + (BUFFER_BYTES as u64) + ROWS_AHEAD as u64 * PIECE_BYTES;
+pub const ROWS_BYTES_MAX: u64 =
+    (WINDOW_BYTES as u64) + (BUFFER_BYTES as u64) + ROWS_AHEAD as u64 * PIECE_BYTES;
 
 /// A connection to a worker.
 pub struct WorkerClient {
@@ -78,7 +79,10 @@ pub struct WorkerCall {
 /// Headers with the span, as W3C's Trace Context has it.
 fn trace_header(trace: Option<TraceContext>) -> HeaderMap {
     let value = trace.and_then(|trace| HeaderValue::try_from(trace.to_string()).ok());
-    value.map(|value| (HeaderName::from_static(TRACE_HEADER), value)).into_iter().collect()
+    value
+        .map(|value| (HeaderName::from_static(TRACE_HEADER), value))
+        .into_iter()
+        .collect()
 }
 
 /// What both sides call their version.
@@ -103,34 +107,53 @@ impl ProvedConnection {
         let unreached = |error: String| unreached_fault(address, &error);
         let scheme = if security.has_tls() { "https" } else { "http" };
         let url = Url::parse(&format!("{scheme}://{address}"));
-        let url =
-            url.map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{address}` is no address")).cause(error))?;
+        let url = url.map_err(|error| {
+            Fault::new(codes::BAD_VALUE, format!("`{address}` is no address")).cause(error)
+        })?;
         let mut endpoint = Endpoint::from_shared(url.to_string())
-            .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{address}` is no address")).cause(error))?
+            .map_err(|error| {
+                Fault::new(codes::BAD_VALUE, format!("`{address}` is no address")).cause(error)
+            })?
             .connect_timeout(GREETING)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_BYTES);
         if let Some(tls) = security.client()? {
-            let refused = |error| Fault::new(codes::STRANGER, "the certificates cannot be used").cause(error);
+            let refused =
+                |error| Fault::new(codes::STRANGER, "the certificates cannot be used").cause(error);
             endpoint = endpoint.tls_config(tls).map_err(refused)?;
         }
         if let Some(keepalive) = keepalive {
-            endpoint = endpoint.http2_keep_alive_interval(keepalive).keep_alive_timeout(keepalive);
+            endpoint = endpoint
+                .http2_keep_alive_interval(keepalive)
+                .keep_alive_timeout(keepalive);
         }
         let (dial, reached) = dial_once(address);
-        let channel = endpoint.connect_with_connector(dial).await.map_err(|error| unreached(error_chain(&error)))?;
+        let channel = endpoint
+            .connect_with_connector(dial)
+            .await
+            .map_err(|error| unreached(error_chain(&error)))?;
         let mut client = create_worker_client(BoxCloneSyncChannel::new(channel.clone()));
         let info = timeout(GREETING, client.get_worker_info(GetWorkerInfoRequest {})).await;
         let info = info.map_err(|_| unreached("it does not answer".to_owned()))?;
         let info = info.map_err(|error| unreached(error.to_string()))?;
         if info.version != protocol_version() {
-            let message = format!("the worker is `{}`, and this is `{}`", info.version, protocol_version());
+            let message = format!(
+                "the worker is `{}`, and this is `{}`",
+                info.version,
+                protocol_version()
+            );
             let fault = Fault::new(codes::WORKER_VERSION, message).worker(address);
             return Err(fault.hint("run the same version of forebay everywhere"));
         }
-        let reached = *reached.get().ok_or_else(|| unreached("the connection has no address".to_owned()))?;
+        let reached = *reached
+            .get()
+            .ok_or_else(|| unreached("the connection has no address".to_owned()))?;
         let binding = ChannelBinding::of_coordinator(security, reached)?;
-        let proved = timeout(GREETING, AuthenticatedChannel::new(channel, security.secret(), binding)).await;
+        let proved = timeout(
+            GREETING,
+            AuthenticatedChannel::new(channel, security.secret(), binding),
+        )
+        .await;
         let proved = proved.map_err(|_| unreached("it does not answer".to_owned()))?;
         let proved = proved.map_err(|why| match why {
             ProofFailure::Fault(fault) => fault.worker(address),
@@ -142,19 +165,27 @@ impl ProvedConnection {
                 Fault::new(codes::STRANGER, message).worker(address).hint(hint)
             }
         })?;
-        Ok(ProvedConnection { url, channel: BoxCloneSyncChannel::new(proved) })
+        Ok(ProvedConnection {
+            url,
+            channel: BoxCloneSyncChannel::new(proved),
+        })
     }
 }
 
 fn unreached_fault(address: &str, error: &str) -> Fault {
-    Fault::new(codes::NO_WORKERS, format!("the worker cannot be reached: {error}")).worker(address)
+    Fault::new(
+        codes::NO_WORKERS,
+        format!("the worker cannot be reached: {error}"),
+    )
+    .worker(address)
 }
 
 impl WorkerClient {
     /// Connects, and asks the worker what it is.
     pub async fn connect(address: &str, security: &ClusterSecurity) -> Result<WorkerConnection> {
         let unreached = |error: String| unreached_fault(address, &error);
-        let ProvedConnection { url, channel } = ProvedConnection::open(address, security, None).await?;
+        let ProvedConnection { url, channel } =
+            ProvedConnection::open(address, security, None).await?;
         let mut config = DistributedConfig::default();
         config.worker_connection_buffer_budget_bytes = BUFFER_BYTES;
         let state = SessionStateBuilder::new()
@@ -162,8 +193,16 @@ impl WorkerClient {
             .with_distributed_option_extension(config)
             .with_distributed_user_codec(TaskExecCodec::default())
             .build();
-        let link = WorkerClient { url, channel, ctx: state.task_ctx() };
-        let hello_call = WorkerCall { request: WorkerRequest::Hello, lease: GREETING, trace: None };
+        let link = WorkerClient {
+            url,
+            channel,
+            ctx: state.task_ctx(),
+        };
+        let hello_call = WorkerCall {
+            request: WorkerRequest::Hello,
+            lease: GREETING,
+            trace: None,
+        };
         let mut hello = None;
         let mut hear = |message| {
             if let WorkerMessage::Hello(said) = message {
@@ -175,7 +214,8 @@ impl WorkerClient {
             WorkerLoss::Unwanted => unreached("it gives rows".to_owned()),
             WorkerLoss::Unreached(why) | WorkerLoss::Silent(why) => unreached(why),
         })?;
-        let hello = hello.ok_or_else(|| unreached("it does not answer as a worker does".to_owned()))?;
+        let hello =
+            hello.ok_or_else(|| unreached("it does not answer as a worker does".to_owned()))?;
         Ok(WorkerConnection { link, hello })
     }
 
@@ -205,12 +245,22 @@ impl WorkerClient {
         heard: &mut (dyn FnMut(WorkerMessage) + Send),
         rows: Option<AttemptRows>,
     ) -> Result<(), WorkerLoss> {
-        let WorkerCall { request, lease, trace } = call;
+        let WorkerCall {
+            request,
+            lease,
+            trace,
+        } = call;
         let silent = || WorkerLoss::Silent(silence(lease));
         let broken = |error: DataFusionError| WorkerLoss::Silent(error_chain(&error));
         let mut client = create_worker_client(self.channel.clone());
-        let key = TaskKey { query_id: Uuid::new_v4(), stage_id: 1, task_number: 0 };
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let key = TaskKey {
+            query_id: Uuid::new_v4(),
+            stage_id: 1,
+            task_number: 0,
+        };
+        let since = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
         let plan = SetPlanRequest {
             task_key: key,
             task_count: 1,
@@ -221,11 +271,20 @@ impl WorkerClient {
         };
         // The worker forgets the plan once this ends.
         let (_open, closed) = tokio::sync::oneshot::channel::<()>();
-        let until_closed = futures::stream::once(closed).filter_map(|_| async { None }).boxed();
+        let until_closed = futures::stream::once(closed)
+            .filter_map(|_| async { None })
+            .boxed();
         let metrics = Default::default;
-        let set = client.coordinator_channel(trace_header(trace), plan, until_closed, metrics(), &self.ctx);
-        let set =
-            timeout(lease, set).await.map_err(|_| WorkerLoss::Unreached(format!("{lease:?} without an answer")))?;
+        let set = client.coordinator_channel(
+            trace_header(trace),
+            plan,
+            until_closed,
+            metrics(),
+            &self.ctx,
+        );
+        let set = timeout(lease, set)
+            .await
+            .map_err(|_| WorkerLoss::Unreached(format!("{lease:?} without an answer")))?;
         let _answers = set.map_err(|error| WorkerLoss::Unreached(error_chain(&error)))?;
         // It has the plan: whatever ends it now may be the plan's doing.
         heard(WorkerMessage::Beat(TaskProgress::default()));
@@ -236,14 +295,22 @@ impl WorkerClient {
             producer_head: ProducerHead::None,
         };
         let run = client.execute_task(HeaderMap::new(), run, metrics(), &self.ctx);
-        let streams = timeout(lease, run).await.map_err(|_| silent())?.map_err(broken)?;
+        let streams = timeout(lease, run)
+            .await
+            .map_err(|_| silent())?
+            .map_err(broken)?;
         let mut stream = futures::stream::iter(streams).flatten();
         while let Some(batch) = timeout(lease, stream.next()).await.map_err(|_| silent())? {
-            for said in batch.and_then(|batch| decode_outputs(&batch)).map_err(broken)? {
+            for said in batch
+                .and_then(|batch| decode_outputs(&batch))
+                .map_err(broken)?
+            {
                 match (said, &rows) {
                     (WorkerOutput::Message(message), _) => heard(message),
                     (WorkerOutput::Rows(bytes), Some(AttemptRows { attempt, to })) => {
-                        to.send((*attempt, bytes)).await.map_err(|_| WorkerLoss::Unwanted)?;
+                        to.send((*attempt, bytes))
+                            .await
+                            .map_err(|_| WorkerLoss::Unwanted)?;
                     }
                     (WorkerOutput::Rows(_), None) => {
                         return Err(WorkerLoss::Silent("it gives rows, unasked".to_owned()));
@@ -272,7 +339,12 @@ fn dial_once(
     let dial = tower::service_fn(move |_: Uri| {
         let (address, tell) = (address.clone(), tell.clone());
         async move {
-            let gone = || io::Error::new(io::ErrorKind::NotConnected, "the connection to the worker is gone");
+            let gone = || {
+                io::Error::new(
+                    io::ErrorKind::NotConnected,
+                    "the connection to the worker is gone",
+                )
+            };
             if tell.get().is_some() {
                 return Err(gone());
             }

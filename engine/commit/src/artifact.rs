@@ -16,8 +16,8 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 use forebay_model::{
-    ContentId, DataSplit, Dataset, Fault, Finding, IdBuilder, NodeInput, Pipeline, PipelineNode, PipelineSink,
-    PipelineSource, RefitPolicy, Result, Step, codes,
+    ContentId, DataSplit, Dataset, Fault, Finding, IdBuilder, NodeInput, Pipeline, PipelineNode,
+    PipelineSink, PipelineSource, RefitPolicy, Result, Step, codes,
 };
 use forebay_plan::{BoundPipeline, SqlCompiler, TransformRegistry, bind, config_without};
 use forebay_storage::{StorageClient, StorageLocation};
@@ -159,7 +159,13 @@ impl Artifact {
         fits: Vec<StepFit>,
         threads: usize,
     ) -> Result<(Self, ArtifactFiles)> {
-        let mut artifact = Artifact { id: ContentId::of(b""), pipeline, schemas, findings, fits };
+        let mut artifact = Artifact {
+            id: ContentId::of(b""),
+            pipeline,
+            schemas,
+            findings,
+            fits,
+        };
         let files = artifact.files(threads)?;
         let mut id = IdBuilder::new("artifact");
         files.iter().for_each(|(name, bytes)| {
@@ -172,10 +178,14 @@ impl Artifact {
     /// The files of the artifact, but for the lineage, encoded by so many threads.
     pub fn files(&self, threads: usize) -> Result<ArtifactFiles> {
         let count = self.findings.len();
-        let tables = parallel_map(threads, count, &|index| Ok(finding_json(&self.findings[index].finding)))?;
+        let tables = parallel_map(threads, count, &|index| {
+            Ok(finding_json(&self.findings[index].finding))
+        })?;
         let groups = group_findings(&self.findings, &tables);
         let encoded = parallel_map(threads, groups.len(), &|group| {
-            let members = groups[group].iter().map(|index| self.findings[*index].finding.as_ref());
+            let members = groups[group]
+                .iter()
+                .map(|index| self.findings[*index].finding.as_ref());
             findings_parquet(members)
         })?;
         let mut places: Vec<Option<(String, Option<usize>)>> = vec![None; count];
@@ -188,18 +198,24 @@ impl Artifact {
             }
             files.push((name, Bytes::from(bytes)));
         }
-        let findings = self.findings.iter().zip(tables).zip(places).map(|((learned, table), place)| WireFinding {
-            step: learned.step.clone(),
-            analyzer: learned.analyzer.clone(),
-            columns: learned.columns.clone(),
-            part: learned.part.clone(),
-            table,
-            rows: place.is_some().then(|| learned.finding.rows()),
-            row_group: place.as_ref().and_then(|(_, row_group)| *row_group),
-            file: place.map(|(name, _)| name),
-        });
+        let findings =
+            self.findings
+                .iter()
+                .zip(tables)
+                .zip(places)
+                .map(|((learned, table), place)| WireFinding {
+                    step: learned.step.clone(),
+                    analyzer: learned.analyzer.clone(),
+                    columns: learned.columns.clone(),
+                    part: learned.part.clone(),
+                    table,
+                    rows: place.is_some().then(|| learned.finding.rows()),
+                    row_group: place.as_ref().and_then(|(_, row_group)| *row_group),
+                    file: place.map(|(name, _)| name),
+                });
         let wire = self.wire(findings.collect())?;
-        let mut text = serde_json::to_vec_pretty(&wire).map_err(|e| Fault::internal("an artifact").cause(e))?;
+        let mut text = serde_json::to_vec_pretty(&wire)
+            .map_err(|e| Fault::internal("an artifact").cause(e))?;
         text.push(b'\n');
         files.insert(0, ("artifact.json".to_owned(), Bytes::from(text)));
         Ok(files)
@@ -208,8 +224,15 @@ impl Artifact {
     fn wire(&self, findings: Vec<WireFinding>) -> Result<WireArtifact> {
         let mut sources = BTreeMap::new();
         for source in &self.pipeline.sources {
-            let schema = self.schemas.get(&source.name).cloned().unwrap_or_else(|| Arc::new(Schema::empty()));
-            let columns = schema.fields().iter().map(|field| Ok((field.name().clone(), type_json(field)?)));
+            let schema = self
+                .schemas
+                .get(&source.name)
+                .cloned()
+                .unwrap_or_else(|| Arc::new(Schema::empty()));
+            let columns = schema
+                .fields()
+                .iter()
+                .map(|field| Ok((field.name().clone(), type_json(field)?)));
             sources.insert(
                 source.name.clone(),
                 WireSource {
@@ -234,7 +257,11 @@ impl Artifact {
                 },
                 fit_on: node.fit_on.clone(),
                 refit: node.refit.clone(),
-                steps: node.steps.iter().map(|step| (step.kind.clone(), step.config.clone())).collect(),
+                steps: node
+                    .steps
+                    .iter()
+                    .map(|step| (step.kind.clone(), step.config.clone()))
+                    .collect(),
             })
             .collect();
         let sinks = self
@@ -249,7 +276,11 @@ impl Artifact {
                 config: without_paths(&sink.config),
             })
             .collect();
-        let split = self.pipeline.split.as_ref().map_or(Value::Null, DataSplit::config);
+        let split = self
+            .pipeline
+            .split
+            .as_ref()
+            .map_or(Value::Null, DataSplit::config);
         let is_grouped = findings.iter().any(|finding| finding.row_group.is_some());
         let format = match (self.fits.is_empty(), is_grouped) {
             (false, _) => FORMAT_HELD,
@@ -257,7 +288,16 @@ impl Artifact {
             (true, false) => FORMAT,
         };
         let (name, fits) = (self.pipeline.name.clone(), self.fits.clone());
-        Ok(WireArtifact { format, name, sources, steps, split, sinks, findings, fits })
+        Ok(WireArtifact {
+            format,
+            name,
+            sources,
+            steps,
+            split,
+            sinks,
+            findings,
+            fits,
+        })
     }
 
     /// Writes the artifact's files below `root` and makes it the newest of its pipeline. Data first, then the
@@ -274,17 +314,31 @@ impl Artifact {
         let name = &self.pipeline.name;
         // A pointer that cannot be read is replaced.
         let newest = NewestArtifact::read(io, root, name).ok().flatten();
-        let before = newest.and_then(|newest| if newest.id == self.id { newest.before } else { Some(newest.id) });
+        let before = newest.and_then(|newest| {
+            if newest.id == self.id {
+                newest.before
+            } else {
+                Some(newest.id)
+            }
+        });
         let mut pointer = json!({ "format": FORMAT, "artifact": self.id.to_string() });
         if let Some(before) = before {
             pointer["before"] = json!(before.to_string());
         }
-        io.put_durable(&Artifact::pointer(root, name), pointer.to_string().as_bytes())?;
+        io.put_durable(
+            &Artifact::pointer(root, name),
+            pointer.to_string().as_bytes(),
+        )?;
         Ok(dir)
     }
 
     /// Writes what is needed to apply the artifact below `root`.
-    fn write_files(&self, files: ArtifactFiles, io: &StorageClient, root: &StorageLocation) -> Result<StorageLocation> {
+    fn write_files(
+        &self,
+        files: ArtifactFiles,
+        io: &StorageClient,
+        root: &StorageLocation,
+    ) -> Result<StorageLocation> {
         let dir = Artifact::directory(root, self.id);
         for (name, bytes) in files.into_iter().rev() {
             // The last one names the others by their content: one that was lost is found out.
@@ -297,7 +351,12 @@ impl Artifact {
     }
 
     /// The same, unless it is there and whole.
-    pub fn ensure_written(&self, io: &StorageClient, root: &StorageLocation, threads: usize) -> Result<()> {
+    pub fn ensure_written(
+        &self,
+        io: &StorageClient,
+        root: &StorageLocation,
+        threads: usize,
+    ) -> Result<()> {
         let there = Artifact::load(io, &Artifact::directory(root, self.id));
         if there.is_ok_and(|there| there.id == self.id) {
             Ok(())
@@ -331,11 +390,16 @@ impl Artifact {
         id.text("artifact.json").bytes(&bytes);
         let version: Value = serde_json::from_slice(&bytes).map_err(json_fault("the artifact"))?;
         if !(FORMAT..=FORMAT_HELD).any(|format| version["format"] == format) {
-            let message =
-                format!("the artifact has format {}, this program reads {FORMAT} to {FORMAT_HELD}", version["format"]);
-            return Err(Fault::new(codes::STATE_VERSION, message).hint("fit again with this program"));
+            let message = format!(
+                "the artifact has format {}, this program reads {FORMAT} to {FORMAT_HELD}",
+                version["format"]
+            );
+            return Err(
+                Fault::new(codes::STATE_VERSION, message).hint("fit again with this program")
+            );
         }
-        let wire: WireArtifact = serde_json::from_value(version).map_err(json_fault("the artifact"))?;
+        let wire: WireArtifact =
+            serde_json::from_value(version).map_err(json_fault("the artifact"))?;
         let mut findings = Vec::new();
         let mut files: BTreeMap<String, FindingFile> = BTreeMap::new();
         for (index, stored) in wire.findings.iter().enumerate() {
@@ -345,16 +409,22 @@ impl Artifact {
                     // Never a path of the artifact's own choosing.
                     let first = match stored.row_group {
                         None => index,
-                        Some(_) => file.trim_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap_or(index),
+                        Some(_) => file
+                            .trim_matches(|letter: char| !letter.is_ascii_digit())
+                            .parse()
+                            .unwrap_or(index),
                     };
                     let name = finding_file(first);
                     let broken = |fault: Fault| fault.file(dir.join(&name).shown);
                     if !files.contains_key(&name) {
-                        let bytes = io.get(&dir.join(&name))?.filter(|_| *file == name).ok_or_else(|| {
-                            Fault::new(codes::NOT_FOUND, "a finding of the artifact is missing")
-                                .file(&dir.join(&name).shown)
-                                .hint("copy the whole directory of the artifact, or fit again")
-                        })?;
+                        let bytes = io
+                            .get(&dir.join(&name))?
+                            .filter(|_| *file == name)
+                            .ok_or_else(|| {
+                                Fault::new(codes::NOT_FOUND, "a finding of the artifact is missing")
+                                    .file(&dir.join(&name).shown)
+                                    .hint("copy the whole directory of the artifact, or fit again")
+                            })?;
                         id.text(&name).bytes(&bytes);
                         files.insert(name.clone(), FindingFile::open(bytes).map_err(broken)?);
                     }
@@ -362,7 +432,9 @@ impl Artifact {
                         None => files.remove(&name).map(|file| file.finding(None)),
                         Some(group) => files.get(&name).map(|file| file.finding(Some(group))),
                     };
-                    found.unwrap_or_else(|| Err(corrupt_fault("a finding of the artifact is empty"))).map_err(broken)?
+                    found
+                        .unwrap_or_else(|| Err(corrupt_fault("a finding of the artifact is empty")))
+                        .map_err(broken)?
                 }
                 (None, None) => return Err(corrupt_fault("a finding of the artifact is empty")),
             };
@@ -378,11 +450,23 @@ impl Artifact {
         let (pipeline, schemas) = from_wire(wire)?;
         let id = id.finish();
         // The directory that it was written to is called by its id.
-        let name = dir.path.parts().next_back().and_then(|name| ContentId::parse(name.as_ref()));
+        let name = dir
+            .path
+            .parts()
+            .next_back()
+            .and_then(|name| ContentId::parse(name.as_ref()));
         if name.is_some_and(|name| name != id) {
-            return Err(corrupt_fault("the artifact has been changed since it was written"));
+            return Err(corrupt_fault(
+                "the artifact has been changed since it was written",
+            ));
         }
-        Ok(Artifact { id, pipeline, schemas, findings, fits })
+        Ok(Artifact {
+            id,
+            pipeline,
+            schemas,
+            findings,
+            fits,
+        })
     }
 
     /// Its pipeline, bound to the columns of its sources.
@@ -394,27 +478,47 @@ impl Artifact {
                 let schema = schema.clone();
                 (
                     name.clone(),
-                    Dataset { schema, spans: Vec::new(), column_bytes: None, watched: Vec::new(), version: None },
+                    Dataset {
+                        schema,
+                        spans: Vec::new(),
+                        column_bytes: None,
+                        watched: Vec::new(),
+                        version: None,
+                    },
                 )
             })
             .collect();
         let bound = bind(&self.pipeline, registry, sql, &datasets)?;
         let asked = bound.asks.iter().map(|ask| ask.ask.analyzer.kind());
-        if !asked.eq(self.findings.iter().map(|learned| learned.analyzer.as_str())) {
+        if !asked.eq(self
+            .findings
+            .iter()
+            .map(|learned| learned.analyzer.as_str()))
+        {
             let message = "the artifact was made by a version of this program whose steps learn other statistics";
-            return Err(Fault::new(codes::STATE_VERSION, message).hint("fit again with this program"));
+            return Err(
+                Fault::new(codes::STATE_VERSION, message).hint("fit again with this program")
+            );
         }
         Ok(bound)
     }
 
     /// The newest artifact of a pipeline below a state directory.
-    pub fn latest(io: &StorageClient, root: &StorageLocation, name: &str) -> Result<Option<StorageLocation>> {
+    pub fn latest(
+        io: &StorageClient,
+        root: &StorageLocation,
+        name: &str,
+    ) -> Result<Option<StorageLocation>> {
         let newest = NewestArtifact::read(io, root, name)?;
         Ok(newest.map(|newest| Artifact::directory(root, newest.id)))
     }
 
     /// The last artifact of a pipeline that differs from the newest one. It may have been removed.
-    pub fn before_latest(io: &StorageClient, root: &StorageLocation, name: &str) -> Result<Option<StorageLocation>> {
+    pub fn before_latest(
+        io: &StorageClient,
+        root: &StorageLocation,
+        name: &str,
+    ) -> Result<Option<StorageLocation>> {
         let before = NewestArtifact::read(io, root, name)?.and_then(|newest| newest.before);
         Ok(before.map(|id| Artifact::directory(root, id)))
     }
@@ -428,11 +532,21 @@ struct NewestArtifact {
 }
 
 impl NewestArtifact {
-    fn read(io: &StorageClient, root: &StorageLocation, name: &str) -> Result<Option<NewestArtifact>> {
-        let Some(bytes) = io.get(&Artifact::pointer(root, name))? else { return Ok(None) };
-        let pointer: Value = serde_json::from_slice(&bytes).map_err(json_fault("the artifact's pointer"))?;
+    fn read(
+        io: &StorageClient,
+        root: &StorageLocation,
+        name: &str,
+    ) -> Result<Option<NewestArtifact>> {
+        let Some(bytes) = io.get(&Artifact::pointer(root, name))? else {
+            return Ok(None);
+        };
+        let pointer: Value =
+            serde_json::from_slice(&bytes).map_err(json_fault("the artifact's pointer"))?;
         let id = |name: &str| pointer[name].as_str().and_then(ContentId::parse);
-        Ok(id("artifact").map(|newest| NewestArtifact { id: newest, before: id("before") }))
+        Ok(id("artifact").map(|newest| NewestArtifact {
+            id: newest,
+            before: id("before"),
+        }))
     }
 }
 
@@ -440,34 +554,100 @@ fn from_wire(wire: WireArtifact) -> Result<(Pipeline, BTreeMap<String, SchemaRef
     let mut schemas = BTreeMap::new();
     let mut sources = Vec::new();
     for (name, source) in wire.sources {
-        let fields = source.columns.iter().map(|(name, stored)| field_from_json(name, stored));
-        schemas.insert(name.clone(), Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?)));
-        let WireSource { format, config, time, keys, .. } = source;
-        sources.push(PipelineSource { name, format, config, time, keys, ready: None, lookback: None, at: None });
+        let fields = source
+            .columns
+            .iter()
+            .map(|(name, stored)| field_from_json(name, stored));
+        schemas.insert(
+            name.clone(),
+            Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?)),
+        );
+        let WireSource {
+            format,
+            config,
+            time,
+            keys,
+            ..
+        } = source;
+        sources.push(PipelineSource {
+            name,
+            format,
+            config,
+            time,
+            keys,
+            ready: None,
+            lookback: None,
+            at: None,
+        });
     }
     let mut nodes = Vec::new();
     for node in wire.steps {
         let texts = |value: &Value| -> Vec<String> {
-            value.as_array().into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect()
+            value
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|name| name.as_str().map(str::to_owned))
+                .collect()
         };
         let input = match (node.input["from"].as_str(), node.input["sql"].as_str()) {
             (Some(name), _) => NodeInput::From(name.to_owned()),
             (None, Some(query)) => NodeInput::Sql(query.to_owned()),
             (None, None) => NodeInput::Union(texts(&node.input["union"])),
         };
-        let steps =
-            node.steps.iter().map(|(kind, config)| Step { kind: kind.clone(), config: config.clone(), at: None });
+        let steps = node.steps.iter().map(|(kind, config)| Step {
+            kind: kind.clone(),
+            config: config.clone(),
+            at: None,
+        });
         let steps = steps.collect();
-        let WireNode { name, fit_on, refit, .. } = node;
-        nodes.push(PipelineNode { name, input, fit_on, refit, steps, optional: false, at: None });
+        let WireNode {
+            name,
+            fit_on,
+            refit,
+            ..
+        } = node;
+        nodes.push(PipelineNode {
+            name,
+            input,
+            fit_on,
+            refit,
+            steps,
+            optional: false,
+            at: None,
+        });
     }
     let sinks = wire.sinks.into_iter().map(|sink| {
-        let WireSink { name, from, format, split, config } = sink;
-        PipelineSink { name, from, format, config, split, optional: false, at: None }
+        let WireSink {
+            name,
+            from,
+            format,
+            split,
+            config,
+        } = sink;
+        PipelineSink {
+            name,
+            from,
+            format,
+            config,
+            split,
+            optional: false,
+            at: None,
+        }
     });
     let split = split_from_json(&wire.split)?;
     let (name, sinks) = (wire.name, sinks.collect());
-    Ok((Pipeline { name, sources, nodes, split, sinks, ..Pipeline::default() }, schemas))
+    Ok((
+        Pipeline {
+            name,
+            sources,
+            nodes,
+            split,
+            sinks,
+            ..Pipeline::default()
+        },
+        schemas,
+    ))
 }
 
 fn split_from_json(value: &Value) -> Result<Option<DataSplit>> {
@@ -477,7 +657,9 @@ fn split_from_json(value: &Value) -> Result<Option<DataSplit>> {
         return Ok(None);
     }
     if let Some(parts) = value.get("expressions") {
-        return Ok(Some(DataSplit::Expressions(serde_json::from_value(get(parts)).map_err(read)?)));
+        return Ok(Some(DataSplit::Expressions(
+            serde_json::from_value(get(parts)).map_err(read)?,
+        )));
     }
     if let Some(time) = value.get("time") {
         return Ok(Some(DataSplit::Time {
@@ -502,7 +684,11 @@ fn without_paths(config: &Value) -> Value {
 
 /// Simple types by name; all others as an Arrow IPC schema in hexadecimal.
 fn type_json(field: &Field) -> Result<Value> {
-    if let Some(name) = simple_types().iter().find(|(_, data_type)| data_type == field.data_type()).map(|(n, _)| *n) {
+    if let Some(name) = simple_types()
+        .iter()
+        .find(|(_, data_type)| data_type == field.data_type())
+        .map(|(n, _)| *n)
+    {
         return Ok(name.into());
     }
     let schema = Schema::new(vec![field.clone()]);
@@ -514,16 +700,29 @@ fn type_json(field: &Field) -> Result<Value> {
 }
 
 fn field_from_json(name: &str, stored: &Value) -> Result<Field> {
-    let broken = || corrupt_fault(format!("the type of `{name}` in the artifact cannot be read"));
+    let broken = || {
+        corrupt_fault(format!(
+            "the type of `{name}` in the artifact cannot be read"
+        ))
+    };
     if let Some(text) = stored.as_str() {
-        let known = simple_types().into_iter().find(|(simple, _)| *simple == text).ok_or_else(broken)?;
+        let known = simple_types()
+            .into_iter()
+            .find(|(simple, _)| *simple == text)
+            .ok_or_else(broken)?;
         return Ok(Field::new(name, known.1, true));
     }
     let text = stored["ipc"].as_str().ok_or_else(broken)?;
     let bytes: Option<Vec<u8>> = (0..text.len() / 2)
-        .map(|i| text.get(2 * i..2 * i + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok()))
+        .map(|i| {
+            text.get(2 * i..2 * i + 2)
+                .and_then(|pair| u8::from_str_radix(pair, 16).ok())
+        })
         .collect();
-    let reader = arrow::ipc::reader::StreamReader::try_new(std::io::Cursor::new(bytes.ok_or_else(broken)?), None)?;
+    let reader = arrow::ipc::reader::StreamReader::try_new(
+        std::io::Cursor::new(bytes.ok_or_else(broken)?),
+        None,
+    )?;
     let schema = reader.schema();
     let field = schema.fields().first().ok_or_else(broken)?;
     Ok(field.as_ref().clone().with_nullable(true))

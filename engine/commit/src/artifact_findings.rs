@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt64Array};
+use arrow::array::{
+    ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray,
+    UInt64Array,
+};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, SchemaRef, UInt64Type};
 use bytes::Bytes;
 use forebay_model::{FINDING_JSON_ROWS_MAX, Fault, Finding, Result};
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
 use serde_json::{Map, Value, json};
 
 use crate::artifact::{LearnedFinding, corrupt_fault, simple_types};
@@ -26,7 +31,9 @@ pub fn finding_file(first: usize) -> String {
 
 /// Divides the findings that are not in `artifact.json` into files, in the order of the first finding of each.
 pub fn group_findings(findings: &[LearnedFinding], tables: &[Option<Value>]) -> Vec<Vec<usize>> {
-    let long: Vec<usize> = (0..findings.len()).filter(|index| tables[*index].is_none()).collect();
+    let long: Vec<usize> = (0..findings.len())
+        .filter(|index| tables[*index].is_none())
+        .collect();
     let mut groups: Vec<Vec<usize>> = Vec::new();
     // The group that the next finding with the same columns joins, and its rows.
     let mut open: Vec<(SchemaRef, usize, usize)> = Vec::new();
@@ -37,7 +44,10 @@ pub fn group_findings(findings: &[LearnedFinding], tables: &[Option<Value>]) -> 
             groups.push(vec![*index]);
             continue;
         }
-        match open.iter_mut().find(|(schema, ..)| *schema == table.schema()) {
+        match open
+            .iter_mut()
+            .find(|(schema, ..)| *schema == table.schema())
+        {
             Some((_, group, together)) if *together + rows <= GROUPED_FILE_ROWS_MAX => {
                 groups[*group].push(*index);
                 *together += rows;
@@ -64,15 +74,32 @@ pub fn finding_json(finding: &Finding) -> Option<Value> {
     let mut columns = Map::new();
     for (field, column) in table.schema_ref().fields().iter().zip(table.columns()) {
         let values: Vec<Value> = match field.data_type() {
-            DataType::Float64 => column.as_primitive::<Float64Type>().iter().map(number_json).collect(),
-            DataType::UInt64 => column.as_primitive::<UInt64Type>().iter().map(|v| json!(v)).collect(),
-            DataType::Int64 => column.as_primitive::<Int64Type>().iter().map(|v| json!(v)).collect(),
+            DataType::Float64 => column
+                .as_primitive::<Float64Type>()
+                .iter()
+                .map(number_json)
+                .collect(),
+            DataType::UInt64 => column
+                .as_primitive::<UInt64Type>()
+                .iter()
+                .map(|v| json!(v))
+                .collect(),
+            DataType::Int64 => column
+                .as_primitive::<Int64Type>()
+                .iter()
+                .map(|v| json!(v))
+                .collect(),
             DataType::Utf8 => column.as_string::<i32>().iter().map(|v| json!(v)).collect(),
             DataType::Boolean => column.as_boolean().iter().map(|v| json!(v)).collect(),
             _ => return None,
         };
-        let (name, _) = simple_types().into_iter().find(|(_, data_type)| data_type == field.data_type())?;
-        columns.insert(field.name().clone(), json!({ "type": name, "values": values }));
+        let (name, _) = simple_types()
+            .into_iter()
+            .find(|(_, data_type)| data_type == field.data_type())?;
+        columns.insert(
+            field.name().clone(),
+            json!({ "type": name, "values": values }),
+        );
     }
     Some(Value::Object(columns))
 }
@@ -118,7 +145,9 @@ pub fn finding_from_json(value: &Value) -> Result<Finding> {
 pub fn findings_parquet<'f>(findings: impl Iterator<Item = &'f Finding>) -> Result<Vec<u8>> {
     let fault = |error| Fault::internal("a finding cannot be written").cause(error);
     let mut findings = findings.peekable();
-    let Some(schema) = findings.peek().map(|first| first.table().schema()) else { return Ok(Vec::new()) };
+    let Some(schema) = findings.peek().map(|first| first.table().schema()) else {
+        return Ok(Vec::new());
+    };
     let mut bytes = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut bytes, schema, None).map_err(fault)?;
     for finding in findings {
@@ -141,21 +170,32 @@ impl FindingFile {
     }
 
     pub fn open(bytes: Bytes) -> Result<Self> {
-        let metadata = ArrowReaderMetadata::load(&bytes, ArrowReaderOptions::new()).map_err(Self::broken)?;
+        let metadata =
+            ArrowReaderMetadata::load(&bytes, ArrowReaderOptions::new()).map_err(Self::broken)?;
         Ok(FindingFile { bytes, metadata })
     }
 
     /// The finding of a row group, or of the whole file.
     pub fn finding(&self, row_group: Option<usize>) -> Result<Finding> {
-        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(self.bytes.clone(), self.metadata.clone());
+        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(
+            self.bytes.clone(),
+            self.metadata.clone(),
+        );
         if let Some(row_group) = row_group {
             if row_group >= self.metadata.metadata().num_row_groups() {
-                return Err(corrupt_fault("a finding of the artifact is missing from its file"));
+                return Err(corrupt_fault(
+                    "a finding of the artifact is missing from its file",
+                ));
             }
             builder = builder.with_row_groups(vec![row_group]);
         }
         let schema = builder.schema().clone();
-        let batches = builder.build().map_err(Self::broken)?.collect::<Result<Vec<RecordBatch>, _>>()?;
-        Ok(Finding::new(arrow::compute::concat_batches(&schema, &batches)?))
+        let batches = builder
+            .build()
+            .map_err(Self::broken)?
+            .collect::<Result<Vec<RecordBatch>, _>>()?;
+        Ok(Finding::new(arrow::compute::concat_batches(
+            &schema, &batches,
+        )?))
     }
 }

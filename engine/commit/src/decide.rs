@@ -63,8 +63,21 @@ pub enum CommitAction {
 /// replaced only by a run that saw it broken.
 pub fn decide_commit(before: ReuseDecision, outcome: PutOutcome) -> CommitAction {
     match (before, outcome) {
-        (_, PutOutcome::Created | PutOutcome::Exists { same: true, intact: true }) => CommitAction::Committed,
-        (_, PutOutcome::Exists { same: false, intact: true }) => CommitAction::LostRace,
+        (
+            _,
+            PutOutcome::Created
+            | PutOutcome::Exists {
+                same: true,
+                intact: true,
+            },
+        ) => CommitAction::Committed,
+        (
+            _,
+            PutOutcome::Exists {
+                same: false,
+                intact: true,
+            },
+        ) => CommitAction::LostRace,
         (ReuseDecision::Repair | ReuseDecision::Work, PutOutcome::Exists { intact: false, .. }) => {
             CommitAction::Replace
         }
@@ -88,7 +101,12 @@ mod tests {
         let decisions = RECORDS.map(decide_reuse);
         assert_eq!(
             decisions,
-            [ReuseDecision::Work, ReuseDecision::Reuse, ReuseDecision::Repair, ReuseDecision::Repair]
+            [
+                ReuseDecision::Work,
+                ReuseDecision::Reuse,
+                ReuseDecision::Repair,
+                ReuseDecision::Repair
+            ]
         );
     }
 
@@ -98,12 +116,26 @@ mod tests {
             for (same, intact) in [(false, false), (false, true), (true, false), (true, true)] {
                 let decision = decide_commit(before, PutOutcome::Exists { same, intact });
                 if intact {
-                    assert_eq!(decision, if same { CommitAction::Committed } else { CommitAction::LostRace });
+                    assert_eq!(
+                        decision,
+                        if same {
+                            CommitAction::Committed
+                        } else {
+                            CommitAction::LostRace
+                        }
+                    );
                 } else {
-                    assert_ne!(decision, CommitAction::Committed, "a broken result must not count as committed");
+                    assert_ne!(
+                        decision,
+                        CommitAction::Committed,
+                        "a broken result must not count as committed"
+                    );
                 }
             }
-            assert_eq!(decide_commit(before, PutOutcome::Created), CommitAction::Committed);
+            assert_eq!(
+                decide_commit(before, PutOutcome::Created),
+                CommitAction::Committed
+            );
         }
     }
 }

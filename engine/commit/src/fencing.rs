@@ -39,16 +39,32 @@ impl fmt::Debug for AttemptFence {
 
 impl AttemptFence {
     /// Takes the run over from the attempt that has it, if any.
-    pub fn acquire(io: &StorageClient, root: &StorageLocation, run_id: &str, run: ContentId) -> Result<AttemptFence> {
+    pub fn acquire(
+        io: &StorageClient,
+        root: &StorageLocation,
+        run_id: &str,
+        run: ContentId,
+    ) -> Result<AttemptFence> {
         let place = root.join(&format!("runs/{run}"));
         let named = |name: &str| name.strip_suffix(".json")?.parse::<u64>().ok();
         let known = io.list(&place)?;
-        let newest = known.iter().filter_map(|object| named(object.location.filename()?)).max();
+        let newest = known
+            .iter()
+            .filter_map(|object| named(object.location.filename()?))
+            .max();
         let looked = Mutex::new(Instant::now());
-        let mut claim =
-            AttemptFence { io: io.clone(), place, run_id: run_id.to_owned(), number: newest.unwrap_or(0) + 1, looked };
+        let mut claim = AttemptFence {
+            io: io.clone(),
+            place,
+            run_id: run_id.to_owned(),
+            number: newest.unwrap_or(0) + 1,
+            looked,
+        };
         // Processes of two machines may look alike.
-        let (began, token) = (AttemptOrigin::current_process(), Uuid::new_v4().simple().to_string());
+        let (began, token) = (
+            AttemptOrigin::current_process(),
+            Uuid::new_v4().simple().to_string(),
+        );
         let bytes = json!({ "host": began.host, "process": began.process, "began": began.began, "token": token });
         let bytes = Bytes::from(bytes.to_string());
         // An attempt that took this number meanwhile counts as earlier.
@@ -65,14 +81,23 @@ impl AttemptFence {
 
     /// Origin of the previous attempt; `None` for the first one.
     pub fn previous_attempt(&self) -> Result<Option<AttemptOrigin>> {
-        if self.number == 1 { Ok(None) } else { self.read_attempt(self.number - 1) }
+        if self.number == 1 {
+            Ok(None)
+        } else {
+            self.read_attempt(self.number - 1)
+        }
     }
 
     /// Fails where a later attempt has the run.
     pub fn check(&self) -> Result<()> {
         let next = self.number + 1;
-        let Some(began) = self.read_attempt(next)? else { return Ok(()) };
-        let message = format!("attempt {next} of run `{}` took over from this one: {began}", self.run_id);
+        let Some(began) = self.read_attempt(next)? else {
+            return Ok(());
+        };
+        let message = format!(
+            "attempt {next} of run `{}` took over from this one: {began}",
+            self.run_id
+        );
         let hint = "what is committed stays: that attempt goes on from it, and the same command finds its result";
         Err(Fault::new(codes::TAKEN_OVER, message).hint(hint))
     }
@@ -80,7 +105,9 @@ impl AttemptFence {
     /// The same check, at most once per `LOOK_EVERY`.
     pub fn check_throttled(&self) -> Result<()> {
         // The thread that holds the lock performs the check.
-        let Ok(mut looked) = self.looked.try_lock() else { return Ok(()) };
+        let Ok(mut looked) = self.looked.try_lock() else {
+            return Ok(());
+        };
         if looked.elapsed() < LOOK_EVERY {
             return Ok(());
         }
@@ -93,8 +120,11 @@ impl AttemptFence {
     }
 
     fn read_attempt(&self, number: u64) -> Result<Option<AttemptOrigin>> {
-        let Some(bytes) = self.io.get(&self.attempt_location(number))? else { return Ok(None) };
-        let unreadable = |error| Fault::new(codes::STATE_VERSION, "an attempt cannot be read").cause(error);
+        let Some(bytes) = self.io.get(&self.attempt_location(number))? else {
+            return Ok(None);
+        };
+        let unreadable =
+            |error| Fault::new(codes::STATE_VERSION, "an attempt cannot be read").cause(error);
         serde_json::from_slice(&bytes).map(Some).map_err(unreadable)
     }
 }

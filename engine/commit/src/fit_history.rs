@@ -66,15 +66,25 @@ impl FitHistory<'_> {
         let until = match range {
             FitRange::Before(until) => time_key(until)?,
             FitRange::Whole(input) => {
-                let Some(newest) = self.read(WHOLE)? else { return Ok(Vec::new()) };
+                let Some(newest) = self.read(WHOLE)? else {
+                    return Ok(Vec::new());
+                };
                 let is_repeat = newest.input.as_ref().and_then(id) == Some(*input);
-                let from = if is_repeat { newest.before } else { Some(newest.artifact) };
+                let from = if is_repeat {
+                    newest.before
+                } else {
+                    Some(newest.artifact)
+                };
                 return Ok(from.as_ref().and_then(id).into_iter().collect());
             }
         };
         let files = list_files(self.io, &self.directory())?;
-        let keys = files.iter().filter_map(|file| parse_key(file.path.strip_suffix(".json")?));
-        let mut earlier: Vec<(char, i64)> = keys.filter(|key| key.0 == until.0 && key.1 < until.1).collect();
+        let keys = files
+            .iter()
+            .filter_map(|file| parse_key(file.path.strip_suffix(".json")?));
+        let mut earlier: Vec<(char, i64)> = keys
+            .filter(|key| key.0 == until.0 && key.1 < until.1)
+            .collect();
         earlier.sort_unstable();
         let mut found = Vec::new();
         for (kind, tick) in earlier.into_iter().rev().take(EARLIER_MAX) {
@@ -86,14 +96,23 @@ impl FitHistory<'_> {
 
     /// The artifacts that belong to a range or to one before it, the best first.
     pub fn up_to(&self, range: &FitRange) -> Result<Vec<ContentId>> {
-        let FitRange::Before(until) = range else { return self.before(range) };
+        let FitRange::Before(until) = range else {
+            return self.before(range);
+        };
         let (kind, tick) = time_key(until)?;
-        let own = self.read(&format!("{kind}{tick}.json"))?.and_then(|fit| ContentId::parse(&fit.artifact));
+        let own = self
+            .read(&format!("{kind}{tick}.json"))?
+            .and_then(|fit| ContentId::parse(&fit.artifact));
         Ok(own.into_iter().chain(self.before(range)?).collect())
     }
 
     /// Records a fit.
-    pub fn record(&self, range: &FitRange, artifact: ContentId, before: Option<ContentId>) -> Result<()> {
+    pub fn record(
+        &self,
+        range: &FitRange,
+        artifact: ContentId,
+        before: Option<ContentId>,
+    ) -> Result<()> {
         let (name, input) = match range {
             FitRange::Before(until) => {
                 let (kind, tick) = time_key(until)?;
@@ -102,21 +121,33 @@ impl FitHistory<'_> {
             FitRange::Whole(input) => (WHOLE.to_owned(), Some(input.to_string())),
         };
         let before = before.map(|before| before.to_string());
-        let fit = WireFit { format: FORMAT, artifact: artifact.to_string(), input, before };
-        let text = serde_json::to_vec(&fit).map_err(|error| Fault::internal("the record of a fit").cause(error))?;
+        let fit = WireFit {
+            format: FORMAT,
+            artifact: artifact.to_string(),
+            input,
+            before,
+        };
+        let text = serde_json::to_vec(&fit)
+            .map_err(|error| Fault::internal("the record of a fit").cause(error))?;
         self.io.put_durable(&self.directory().join(&name), &text)
     }
 
     fn read(&self, name: &str) -> Result<Option<WireFit>> {
         let place = self.directory().join(name);
-        let Some(bytes) = self.io.get(&place)? else { return Ok(None) };
+        let Some(bytes) = self.io.get(&place)? else {
+            return Ok(None);
+        };
         let unreadable = |code, message: &str| {
             let fault = Fault::new(code, message).file(&place.shown);
-            Err(fault.hint("remove the file: the run then goes on from an earlier one, or from none"))
+            Err(fault
+                .hint("remove the file: the run then goes on from an earlier one, or from none"))
         };
         match serde_json::from_slice::<WireFit>(&bytes) {
             Ok(fit) if fit.format == FORMAT => Ok(Some(fit)),
-            Ok(_) => unreadable(codes::STATE_VERSION, "the record of a fit has another version"),
+            Ok(_) => unreadable(
+                codes::STATE_VERSION,
+                "the record of a fit has another version",
+            ),
             Err(_) => unreadable(codes::CORRUPT, "the record of a fit cannot be read"),
         }
     }
@@ -137,9 +168,14 @@ fn time_key(until: &TimeCutoff) -> Result<(char, i64)> {
     let number = until.text().trim().parse::<i64>();
     let wrong = || {
         let message = format!("`{}` is no time", until.text());
-        Fault::new(codes::BAD_VALUE, message).hint("write a date (2016-04-24), a timestamp or a whole number")
+        Fault::new(codes::BAD_VALUE, message)
+            .hint("write a date (2016-04-24), a timestamp or a whole number")
     };
-    number.map(|number| ('n', number)).ok().or(time.map(|time| ('t', time))).ok_or_else(wrong)
+    number
+        .map(|number| ('n', number))
+        .ok()
+        .or(time.map(|time| ('t', time)))
+        .ok_or_else(wrong)
 }
 
 fn parse_key(name: &str) -> Option<(char, i64)> {

@@ -22,7 +22,10 @@ struct StoreFixture {
 impl StoreFixture {
     fn new() -> StoreFixture {
         let (io, folder) = (StorageClient::new().unwrap(), tempfile::tempdir().unwrap());
-        let store = StateStore::new(io.clone(), io.resolve(folder.path().to_str().unwrap()).unwrap());
+        let store = StateStore::new(
+            io.clone(),
+            io.resolve(folder.path().to_str().unwrap()).unwrap(),
+        );
         StoreFixture { io, folder, store }
     }
 
@@ -38,13 +41,24 @@ impl StoreFixture {
 fn framed_files() {
     let (shop, id) = (StoreFixture::new(), ContentId::of(b"fuzz"));
     let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
-    shop.store.put_metadata(id, br#"[{"path":"a","rows":3}]"#, &scratch).unwrap();
+    shop.store
+        .put_metadata(id, br#"[{"path":"a","rows":3}]"#, &scratch)
+        .unwrap();
     shop.store.put_checkpoint(id, &[7; 90], &scratch).unwrap();
     let counts: ArrayRef = Arc::new(Int64Array::from_iter_values(0..9));
     let finding = Finding::new(RecordBatch::try_from_iter([("count", counts)]).unwrap());
-    shop.store.share_finding(id, &finding, None, &scratch).unwrap();
-    let names = [format!("notes/{id}"), format!("checkpoints/{id}"), format!("exchanges/{id}/finding")];
-    let seeds: Vec<_> = names.iter().map(|name| fs::read(shop.folder.path().join(name)).unwrap()).collect();
+    shop.store
+        .share_finding(id, &finding, None, &scratch)
+        .unwrap();
+    let names = [
+        format!("notes/{id}"),
+        format!("checkpoints/{id}"),
+        format!("exchanges/{id}/finding"),
+    ];
+    let seeds: Vec<_> = names
+        .iter()
+        .map(|name| fs::read(shop.folder.path().join(name)).unwrap())
+        .collect();
     fuzz!(FuzzTarget::new("framed").seeds(seeds), |bytes: &[u8]| {
         let whole = &bytes[..bytes.len().saturating_sub(16)];
         let sealed = [whole, &xxh3_128(whole).to_le_bytes()].concat();
@@ -53,7 +67,9 @@ fn framed_files() {
             let _ = shop.store.get_metadata(id);
             let _ = shop.store.get_checkpoint(id);
             let _ = shop.store.shared_finding(id, true);
-            let _ = shop.store.check_framed(&shop.store.root().join(&names[0]), &id.to_string());
+            let _ = shop
+                .store
+                .check_framed(&shop.store.root().join(&names[0]), &id.to_string());
         }
     });
 }
@@ -65,7 +81,9 @@ fn findings_with_any_damage_are_read() {
     let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
     let counts: ArrayRef = Arc::new(Int64Array::from_iter_values(0..9));
     let finding = Finding::new(RecordBatch::try_from_iter([("count", counts)]).unwrap());
-    shop.store.share_finding(id, &finding, None, &scratch).unwrap();
+    shop.store
+        .share_finding(id, &finding, None, &scratch)
+        .unwrap();
     let name = format!("exchanges/{id}/finding");
     let whole = fs::read(shop.folder.path().join(&name)).unwrap();
     let (body, _) = whole.split_at(whole.len() - 16);
@@ -84,15 +102,28 @@ fn manifests() {
     let (shop, id) = (StoreFixture::new(), ContentId::of(b"fuzz"));
     let out = shop.store.root().join("out");
     let path = RelativePath::new("_data/a/part-00000.parquet").unwrap();
-    let file = OutputFile { path, rows: 3, bytes: 4, digest: "00".repeat(16) };
-    let shard =
-        Shard { id: id.to_string(), spans: vec!["s".into()], rows_in: 3, files: vec![file], ..Shard::default() };
+    let file = OutputFile {
+        path,
+        rows: 3,
+        bytes: 4,
+        digest: "00".repeat(16),
+    };
+    let shard = Shard {
+        id: id.to_string(),
+        spans: vec!["s".into()],
+        rows_in: 3,
+        files: vec![file],
+        ..Shard::default()
+    };
     let manifest = Manifest {
         previous: vec![RelativePath::new("_data/b").unwrap()],
         ..Manifest::new(id, &arrow::datatypes::Schema::empty(), vec![shard.clone()]).unwrap()
     };
     let record = json!({ "format": 1, "pass": id, "shard": shard, "out": "out" });
-    let seeds = [serde_json::to_vec(&manifest).unwrap(), serde_json::to_vec(&record).unwrap()];
+    let seeds = [
+        serde_json::to_vec(&manifest).unwrap(),
+        serde_json::to_vec(&record).unwrap(),
+    ];
     shop.put("out/_data/a/part-00000.parquet", b"rows");
     let words = [
         "../",
@@ -104,17 +135,25 @@ fn manifests() {
         "\"format\":3",
         "18446744073709551615",
     ];
-    fuzz!(FuzzTarget::new("manifests").seeds(seeds).words(&words), |bytes: &[u8]| {
-        shop.put("out/_manifest.json", bytes);
-        shop.put(&format!("passes/{id}.json"), bytes);
-        let _ = shop.store.pass_record(id, |_| Ok(true));
-        if let Ok(Some(manifest)) = Manifest::read(&shop.io, &out) {
-            let _ = (manifest.intact(&shop.io, &out), manifest.files().count(), manifest.check_interval_mode(true));
-            let _ = manifest.directories();
+    fuzz!(
+        FuzzTarget::new("manifests").seeds(seeds).words(&words),
+        |bytes: &[u8]| {
+            shop.put("out/_manifest.json", bytes);
+            shop.put(&format!("passes/{id}.json"), bytes);
+            let _ = shop.store.pass_record(id, |_| Ok(true));
+            if let Ok(Some(manifest)) = Manifest::read(&shop.io, &out) {
+                let _ = (
+                    manifest.intact(&shop.io, &out),
+                    manifest.files().count(),
+                    manifest.check_interval_mode(true),
+                );
+                let _ = manifest.directories();
+            }
+            if let Ok(shard) = serde_json::from_slice::<Shard>(bytes) {
+                let _ = (shard.intact(&shop.io, &out), shard.counts());
+            }
+            let _ = crate::gc::StateDirectory::new(shop.io.clone(), shop.store.root().clone())
+                .holdings();
         }
-        if let Ok(shard) = serde_json::from_slice::<Shard>(bytes) {
-            let _ = (shard.intact(&shop.io, &out), shard.counts());
-        }
-        let _ = crate::gc::StateDirectory::new(shop.io.clone(), shop.store.root().clone()).holdings();
-    });
+    );
 }

@@ -74,12 +74,18 @@ struct LeaseHolder {
 impl LeaseHolder {
     fn here() -> LeaseHolder {
         let process = std::process::id();
-        LeaseHolder { machine: machine(), process, began: process_start(process) }
+        LeaseHolder {
+            machine: machine(),
+            process,
+            began: process_start(process),
+        }
     }
 
     /// Whether it is known that the process has ended.
     fn has_ended(&self) -> bool {
-        self.machine.is_some() && self.machine == machine() && process_start(self.process) != self.began
+        self.machine.is_some()
+            && self.machine == machine()
+            && process_start(self.process) != self.began
     }
 }
 
@@ -94,14 +100,21 @@ fn machine() -> Option<String> {
 fn process_start(process: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name before may hold anything; the time is the twentieth field after it.
-    Some(stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.to_owned())
+    Some(
+        stat.rsplit_once(')')?
+            .1
+            .split_whitespace()
+            .nth(19)?
+            .to_owned(),
+    )
 }
 
 impl StateLease {
     /// Takes a state directory for a run; waits while it is collected.
     pub fn of_run(io: &StorageClient, state: &StorageLocation) -> Result<StateLease> {
         if let Some(file) = lock_file(state)? {
-            file.lock_shared().map_err(|error| lock_failed(state, error))?;
+            file.lock_shared()
+                .map_err(|error| lock_failed(state, error))?;
             return Ok(StateLease(LeaseKind::File { _file: file }));
         }
         let lease = StateLease::begin_object_lease(io, state, RUN)?;
@@ -115,8 +128,13 @@ impl StateLease {
     /// Takes a state directory for a collection; fails while a run holds it.
     pub fn of_collection(io: &StorageClient, state: &StorageLocation) -> Result<StateLease> {
         let in_use = || {
-            let fault = Fault::new(codes::IN_USE, "a run is at work with this state directory; nothing was removed");
-            fault.file(&state.shown).hint("run this again when the run has ended")
+            let fault = Fault::new(
+                codes::IN_USE,
+                "a run is at work with this state directory; nothing was removed",
+            );
+            fault
+                .file(&state.shown)
+                .hint("run this again when the run has ended")
         };
         if let Some(file) = lock_file(state)? {
             return match file.try_lock() {
@@ -126,38 +144,69 @@ impl StateLease {
             };
         }
         let lease = StateLease::begin_object_lease(io, state, COLLECTION)?;
-        if held_by_others(io, state, RUN)? { Err(in_use()) } else { Ok(lease) }
+        if held_by_others(io, state, RUN)? {
+            Err(in_use())
+        } else {
+            Ok(lease)
+        }
     }
 
     /// Fails where a lease in a bucket could not be renewed in time: what the run relies on may be gone.
     pub fn check(&self) -> Result<()> {
-        let LeaseKind::Object(object, _) = &self.0 else { return Ok(()) };
-        let state = object.state.lock().map_err(|_| forebay_threads::poisoned_lock())?;
+        let LeaseKind::Object(object, _) = &self.0 else {
+            return Ok(());
+        };
+        let state = object
+            .state
+            .lock()
+            .map_err(|_| forebay_threads::poisoned_lock())?;
         if state.0.elapsed() < HELD_FOR {
             return Ok(());
         }
-        let fault = Fault::new(codes::IN_USE, "the lease of the state directory was not renewed in time");
-        Err(fault.file(&object.place.shown).hint("run the same command again: what is committed stays"))
+        let fault = Fault::new(
+            codes::IN_USE,
+            "the lease of the state directory was not renewed in time",
+        );
+        Err(fault
+            .file(&object.place.shown)
+            .hint("run the same command again: what is committed stays"))
     }
 
-    fn begin_object_lease(io: &StorageClient, state: &StorageLocation, kind: &str) -> Result<StateLease> {
+    fn begin_object_lease(
+        io: &StorageClient,
+        state: &StorageLocation,
+        kind: &str,
+    ) -> Result<StateLease> {
         let place = state.join(&format!("leases/{}{kind}", Uuid::new_v4().simple()));
-        let holder =
-            serde_json::to_vec(&LeaseHolder::here()).map_err(|error| Fault::internal("a lease").cause(error))?;
+        let holder = serde_json::to_vec(&LeaseHolder::here())
+            .map_err(|error| Fault::internal("a lease").cause(error))?;
         let (begun, ended) = (Mutex::new((Instant::now(), false)), Condvar::new());
-        let object = Arc::new(ObjectLease { io: io.clone(), place, holder: holder.into(), state: begun, ended });
+        let object = Arc::new(ObjectLease {
+            io: io.clone(),
+            place,
+            holder: holder.into(),
+            state: begun,
+            ended,
+        });
         object.io.put(&object.place, object.holder.clone())?;
         let renewed = object.clone();
-        Ok(StateLease(LeaseKind::Object(object, Some(std::thread::spawn(move || renewed.renew())))))
+        Ok(StateLease(LeaseKind::Object(
+            object,
+            Some(std::thread::spawn(move || renewed.renew())),
+        )))
     }
 }
 
 impl ObjectLease {
     /// Renews the lease until it is given up.
     fn renew(&self) {
-        let Ok(mut state) = self.state.lock() else { return };
+        let Ok(mut state) = self.state.lock() else {
+            return;
+        };
         loop {
-            let waited = self.ended.wait_timeout_while(state, RENEWED_EVERY, |state| !state.1);
+            let waited = self
+                .ended
+                .wait_timeout_while(state, RENEWED_EVERY, |state| !state.1);
             let Ok((now, _)) = waited else { return };
             if now.1 {
                 return;
@@ -177,7 +226,9 @@ impl ObjectLease {
 
 impl Drop for StateLease {
     fn drop(&mut self) {
-        let LeaseKind::Object(object, thread) = &mut self.0 else { return };
+        let LeaseKind::Object(object, thread) = &mut self.0 else {
+            return;
+        };
         if let Ok(mut state) = object.state.lock() {
             state.1 = true;
         }
@@ -190,9 +241,15 @@ impl Drop for StateLease {
 
 /// Opens the file of the lock, on a local disk.
 fn lock_file(state: &StorageLocation) -> Result<Option<std::fs::File>> {
-    let Some(local) = &state.local else { return Ok(None) };
-    let opened = std::fs::create_dir_all(local)
-        .and_then(|()| std::fs::File::options().create(true).append(true).open(local.join(LOCK)));
+    let Some(local) = &state.local else {
+        return Ok(None);
+    };
+    let opened = std::fs::create_dir_all(local).and_then(|()| {
+        std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(local.join(LOCK))
+    });
     opened.map(Some).map_err(|error| lock_failed(state, error))
 }
 
@@ -204,13 +261,23 @@ fn lock_failed(state: &StorageLocation, error: std::io::Error) -> Fault {
 /// lease, so that the newest of all tells the store's time.
 fn held_by_others(io: &StorageClient, state: &StorageLocation, kind: &str) -> Result<bool> {
     let all = io.list(&state.join("leases"))?;
-    let Some(now) = all.iter().map(|lease| lease.last_modified).max() else { return Ok(false) };
-    let is_alike = |lease: &&ObjectMeta| lease.location.filename().is_some_and(|name| name.ends_with(kind));
+    let Some(now) = all.iter().map(|lease| lease.last_modified).max() else {
+        return Ok(false);
+    };
+    let is_alike = |lease: &&ObjectMeta| {
+        lease
+            .location
+            .filename()
+            .is_some_and(|name| name.ends_with(kind))
+    };
     let mut are_held = false;
     for lease in all.iter().filter(is_alike) {
         let place = state.at(&lease.location);
-        let Some(bytes) = io.get(&place)? else { continue };
-        let has_ended = serde_json::from_slice::<LeaseHolder>(&bytes).is_ok_and(|holder| holder.has_ended());
+        let Some(bytes) = io.get(&place)? else {
+            continue;
+        };
+        let has_ended =
+            serde_json::from_slice::<LeaseHolder>(&bytes).is_ok_and(|holder| holder.has_ended());
         let age = (now - lease.last_modified).to_std().unwrap_or_default();
         match has_ended || age >= HELD_FOR {
             true => io.delete(&place)?,
@@ -229,11 +296,21 @@ mod tests {
     #[test]
     fn runs_share_and_collections_are_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let io = StorageClient::new().unwrap().with_store("s3://bucket", Arc::new(InMemory::new())).unwrap();
+        let io = StorageClient::new()
+            .unwrap()
+            .with_store("s3://bucket", Arc::new(InMemory::new()))
+            .unwrap();
         for state in [folder.path().to_str().unwrap(), "s3://bucket/state"] {
             let state = io.resolve(state).unwrap();
-            let refused = || StateLease::of_collection(&io, &state).err().map(|fault| fault.code());
-            let (one, other) = (StateLease::of_run(&io, &state).unwrap(), StateLease::of_run(&io, &state).unwrap());
+            let refused = || {
+                StateLease::of_collection(&io, &state)
+                    .err()
+                    .map(|fault| fault.code())
+            };
+            let (one, other) = (
+                StateLease::of_run(&io, &state).unwrap(),
+                StateLease::of_run(&io, &state).unwrap(),
+            );
             assert_eq!(refused(), Some(codes::IN_USE));
             drop(one);
             assert_eq!(refused(), Some(codes::IN_USE));
@@ -246,7 +323,10 @@ mod tests {
 
     #[test]
     fn processes_that_ended_hold_nothing() {
-        let io = StorageClient::new().unwrap().with_store("s3://bucket", Arc::new(InMemory::new())).unwrap();
+        let io = StorageClient::new()
+            .unwrap()
+            .with_store("s3://bucket", Arc::new(InMemory::new()))
+            .unwrap();
         let state = io.resolve("s3://bucket/state").unwrap();
         let here = LeaseHolder::here();
         let put = |holder: &LeaseHolder| {
@@ -255,17 +335,42 @@ mod tests {
         };
         for (holder, is_refused) in [
             (here.clone(), true),
-            (LeaseHolder { began: Some("never".to_owned()), ..here.clone() }, false),
             (
-                LeaseHolder { machine: Some("another".to_owned()), began: Some("never".to_owned()), ..here.clone() },
+                LeaseHolder {
+                    began: Some("never".to_owned()),
+                    ..here.clone()
+                },
+                false,
+            ),
+            (
+                LeaseHolder {
+                    machine: Some("another".to_owned()),
+                    began: Some("never".to_owned()),
+                    ..here.clone()
+                },
                 true,
             ),
-            (LeaseHolder { machine: None, began: None, ..here }, true),
+            (
+                LeaseHolder {
+                    machine: None,
+                    began: None,
+                    ..here
+                },
+                true,
+            ),
         ] {
             put(&holder);
-            assert_eq!(StateLease::of_collection(&io, &state).is_err(), is_refused, "{holder:?}");
+            assert_eq!(
+                StateLease::of_collection(&io, &state).is_err(),
+                is_refused,
+                "{holder:?}"
+            );
         }
-        io.put(&state.join("leases/x.run.json"), Bytes::from_static(b"broken")).unwrap();
+        io.put(
+            &state.join("leases/x.run.json"),
+            Bytes::from_static(b"broken"),
+        )
+        .unwrap();
         assert!(StateLease::of_collection(&io, &state).is_err());
     }
 }

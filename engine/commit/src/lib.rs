@@ -26,16 +26,17 @@ pub use degradation_report::DegradationReport;
 pub use fencing::AttemptFence;
 pub use fit_history::{FitHistory, FitRange};
 pub use gc::{
-    CollectionReport, CorruptFile, KindUsage, RetentionPolicy, StateDirectory, TableReferences, VerifyReport,
+    CollectionReport, CorruptFile, KindUsage, RetentionPolicy, StateDirectory, TableReferences,
+    VerifyReport,
 };
 pub use lease::StateLease;
 pub use output::{
-    FileContent, IntervalEntry, Manifest, OutputFile, OutputWriter, PublishedOutput, PublishedTable, Shard,
-    TableTarget, intact_shards, record_is_intact, remove_directory, shard_directory, table_record_is_intact,
-    table_shard_directory, unique_shard_directory,
+    FileContent, IntervalEntry, Manifest, OutputFile, OutputWriter, PublishedOutput,
+    PublishedTable, Shard, TableTarget, intact_shards, record_is_intact, remove_directory,
+    shard_directory, table_record_is_intact, table_shard_directory, unique_shard_directory,
 };
 pub use output_layout::{DATA_SUFFIX, output_root, visible_location};
 pub use state_store::{
-    MERGES_MIN, RetainedIds, SHARES, SHARES_AT_ONCE, StateStore, id_texts, merge_pairwise, shares_bytes_min,
-    sources_per_merge,
+    MERGES_MIN, RetainedIds, SHARES, SHARES_AT_ONCE, StateStore, id_texts, merge_pairwise,
+    shares_bytes_min, sources_per_merge,
 };

@@ -29,16 +29,24 @@ pub const DATA_SUFFIX: &str = ".data";
 /// The root of the output that readers find at `path`.
 pub fn output_root(io: &StorageClient, path: &str) -> Result<StorageLocation> {
     let visible = io.resolve(path)?;
-    let Some(local) = &visible.local else { return Ok(visible) };
+    let Some(local) = &visible.local else {
+        return Ok(visible);
+    };
     // The root lies on the disk that a link leads to: its files are linked into the visible directory.
     let visible = match std::fs::canonicalize(local) {
         Ok(real) if local.is_symlink() => io.resolve(&real.display().to_string())?,
         _ => visible,
     };
-    let name = visible.local.as_ref().and_then(|local| local.file_name()?.to_str());
+    let name = visible
+        .local
+        .as_ref()
+        .and_then(|local| local.file_name()?.to_str());
     let root = name.and_then(|name| visible.sibling(&format!(".{name}{ROOT_SUFFIX}")));
     root.ok_or_else(|| {
-        let fault = Fault::new(codes::BAD_VALUE, format!("`{path}` cannot be the directory of an output"));
+        let fault = Fault::new(
+            codes::BAD_VALUE,
+            format!("`{path}` cannot be the directory of an output"),
+        );
         fault.hint("name a directory below another one, in UTF-8")
     })
 }
@@ -46,7 +54,8 @@ pub fn output_root(io: &StorageClient, path: &str) -> Result<StorageLocation> {
 /// Where readers see the output of a root.
 pub fn visible_location(root: &StorageLocation) -> StorageLocation {
     let name = root.local.as_ref().and_then(|local| visible_name(local));
-    name.and_then(|name| root.sibling(&name)).unwrap_or_else(|| root.clone())
+    name.and_then(|name| root.sibling(&name))
+        .unwrap_or_else(|| root.clone())
 }
 
 /// The visible directory of a root on a local disk; `None` for data that no reader sees.
@@ -56,7 +65,11 @@ pub fn visible_directory(root: &Path) -> Option<PathBuf> {
 
 fn visible_name(root: &Path) -> Option<String> {
     let name = root.file_name()?.to_str()?;
-    Some(name.strip_prefix('.')?.strip_suffix(ROOT_SUFFIX)?.to_owned())
+    Some(
+        name.strip_prefix('.')?
+            .strip_suffix(ROOT_SUFFIX)?
+            .to_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -74,8 +87,18 @@ mod tests {
             ("s3://lake/out", "s3://lake/out", "s3://lake/out"),
         ] {
             let found = output_root(&io, path).unwrap();
-            assert_eq!((&*found.shown, &*visible_location(&found).shown), (root, visible), "{path}");
-            assert_eq!(found.join("x").local.map(|local| local.starts_with(folder.path())), found.local.map(|_| true));
+            assert_eq!(
+                (&*found.shown, &*visible_location(&found).shown),
+                (root, visible),
+                "{path}"
+            );
+            assert_eq!(
+                found
+                    .join("x")
+                    .local
+                    .map(|local| local.starts_with(folder.path())),
+                found.local.map(|_| true)
+            );
         }
         assert!(output_root(&io, "/").is_err());
     }

@@ -32,7 +32,9 @@ struct VisibleLink {
 
 /// Replaces what readers see by some files, in one step. The lock of the output is held.
 pub fn show<'f>(root: &Path, files: impl Iterator<Item = &'f OutputFile>) -> Result<()> {
-    let Some(visible) = visible_directory(root) else { return Ok(()) };
+    let Some(visible) = visible_directory(root) else {
+        return Ok(());
+    };
     let failed = |error| Fault::disk("the links to an output's files cannot be made", error);
     let staged = link_files(root, &visible_links(root, files)).map_err(failed)?;
     step("name", visible.display());
@@ -49,8 +51,12 @@ pub fn show<'f>(root: &Path, files: impl Iterator<Item = &'f OutputFile>) -> Res
 
 /// Whether readers see some files, told by the names.
 pub fn is_shown<'f>(root: &Path, files: impl Iterator<Item = &'f OutputFile>) -> Result<bool> {
-    let Some(visible) = visible_directory(root) else { return Ok(true) };
-    let failed = |error| Fault::disk("the output cannot be listed", error).file(visible.display().to_string());
+    let Some(visible) = visible_directory(root) else {
+        return Ok(true);
+    };
+    let failed = |error| {
+        Fault::disk("the output cannot be listed", error).file(visible.display().to_string())
+    };
     let mut names = BTreeSet::new();
     match list_files(&visible, Path::new(""), &mut |name, _| {
         names.insert(name);
@@ -58,21 +64,44 @@ pub fn is_shown<'f>(root: &Path, files: impl Iterator<Item = &'f OutputFile>) ->
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         listed => listed.map_err(failed)?,
     }
-    Ok(names == visible_links(root, files).into_iter().map(|link| link.name).collect())
+    Ok(names
+        == visible_links(root, files)
+            .into_iter()
+            .map(|link| link.name)
+            .collect())
 }
 
 /// Refuses a visible directory that holds anything but the links of an output: replacing it would remove that. `known`
 /// are the files of the manifest.
-pub fn check_replaceable<'f>(out: &StorageLocation, known: impl Iterator<Item = &'f OutputFile>) -> Result<()> {
-    let Some((root, visible)) = out.local.as_ref().and_then(|root| Some((root, visible_directory(root)?))) else {
+pub fn check_replaceable<'f>(
+    out: &StorageLocation,
+    known: impl Iterator<Item = &'f OutputFile>,
+) -> Result<()> {
+    let Some((root, visible)) = out
+        .local
+        .as_ref()
+        .and_then(|root| Some((root, visible_directory(root)?)))
+    else {
         return Ok(());
     };
     let shown = || visible_location(out).shown;
-    if EARLIER_LAYOUT.iter().all(|name| visible.join(name).exists()) {
-        let fault = Fault::new(codes::STATE_VERSION, "the output has the layout of an earlier version").file(shown());
-        return Err(fault.hint("move it away, or write to another directory: a run writes the output anew"));
+    if EARLIER_LAYOUT
+        .iter()
+        .all(|name| visible.join(name).exists())
+    {
+        let fault = Fault::new(
+            codes::STATE_VERSION,
+            "the output has the layout of an earlier version",
+        )
+        .file(shown());
+        return Err(
+            fault.hint("move it away, or write to another directory: a run writes the output anew")
+        );
     }
-    let names: BTreeSet<PathBuf> = visible_links(root, known).into_iter().map(|link| link.name).collect();
+    let names: BTreeSet<PathBuf> = visible_links(root, known)
+        .into_iter()
+        .map(|link| link.name)
+        .collect();
     let mut foreign = None;
     let listed = list_files(&visible, Path::new(""), &mut |name, links| {
         if foreign.is_none() && links < 2 && !names.contains(&name) && !is_numbered(&name) {
@@ -81,11 +110,16 @@ pub fn check_replaceable<'f>(out: &StorageLocation, known: impl Iterator<Item = 
     });
     match listed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        listed => listed.map_err(|error| Fault::disk("the output cannot be listed", error).file(shown()))?,
+        listed => listed
+            .map_err(|error| Fault::disk("the output cannot be listed", error).file(shown()))?,
     }
     foreign.map_or(Ok(()), |name| {
         let message = "the directory holds a file that is not the output's, and would be replaced";
-        let fault = Fault::new(codes::OUTPUT_CLASH, message).file(format!("{}/{}", shown(), name.display()));
+        let fault = Fault::new(codes::OUTPUT_CLASH, message).file(format!(
+            "{}/{}",
+            shown(),
+            name.display()
+        ));
         Err(fault.hint("move it away, or write to another directory"))
     })
 }
@@ -107,15 +141,23 @@ fn visible_links<'f>(root: &Path, files: impl Iterator<Item = &'f OutputFile>) -
             }
             _ => name.to_owned(),
         };
-        VisibleLink { name: Path::new(partition).join(name), file: root.join(&*file.path) }
+        VisibleLink {
+            name: Path::new(partition).join(name),
+            file: root.join(&*file.path),
+        }
     };
     files.map(link).collect()
 }
 
 /// Whether a name is one that a numbered file gets.
 fn is_numbered(name: &Path) -> bool {
-    let name = name.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let parts = name.strip_prefix(NUMBERED).and_then(|rest| rest.split_once('.')?.0.split_once('-'));
+    let name = name
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    let parts = name
+        .strip_prefix(NUMBERED)
+        .and_then(|rest| rest.split_once('.')?.0.split_once('-'));
     parts.is_some_and(|(number, digest)| {
         number.len() >= 5
             && number.bytes().all(|digit| digit.is_ascii_digit())

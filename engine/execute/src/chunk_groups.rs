@@ -26,12 +26,21 @@ pub struct ChunkGroups<'a> {
 
 impl ChunkGroups<'_> {
     /// Passes the groups to `take`; false if the pass was stopped.
-    pub fn for_each(&self, carry: &mut Carry, open: OpenSpanFn<'_, '_>, take: ChunkGroupFn<'_>) -> Result<bool> {
+    pub fn for_each(
+        &self,
+        carry: &mut Carry,
+        open: OpenSpanFn<'_, '_>,
+        take: ChunkGroupFn<'_>,
+    ) -> Result<bool> {
         let (mut waiting, mut rows, mut turn) = (Vec::new(), 0, 0);
         let mut take = |chunks: &[Chunk], carry: &mut Carry| {
             take(chunks, carry)?;
             turn += 1;
-            if turn % CHUNKS_PER_CHECK == 1 { self.memory.check() } else { Ok(()) }
+            if turn % CHUNKS_PER_CHECK == 1 {
+                self.memory.check()
+            } else {
+                Ok(())
+            }
         };
         let mut each = || {
             for task in self.tasks {

@@ -6,7 +6,8 @@ use arrow::datatypes::SchemaRef;
 use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use forebay_cluster::{
-    ClusterSize, DistributedQuery, QueryEnd, QueryFailure, QueryRows, RunSpec, SpanTable, TableSpec, explain_stages,
+    ClusterSize, DistributedQuery, QueryEnd, QueryFailure, QueryRows, RunSpec, SpanTable,
+    TableSpec, explain_stages,
 };
 use forebay_model::{ContentId, Fault, Result, Span};
 use forebay_plan::{GatherBy, GatherOp, OpId, PlanOp};
@@ -37,7 +38,8 @@ fn without_position(schema: &SchemaRef) -> Result<SchemaRef> {
 fn scan(table: SpanTable) -> Result<LogicalPlan> {
     let name = table.name().to_owned();
     let scan = LogicalPlanBuilder::scan(name.as_str(), provider_as_source(Arc::new(table)), None);
-    scan.and_then(LogicalPlanBuilder::build).map_err(|error| engine_fault(error, &name))
+    scan.and_then(LogicalPlanBuilder::build)
+        .map_err(|error| engine_fault(error, &name))
 }
 
 impl MaterializePass<'_> {
@@ -49,14 +51,32 @@ impl MaterializePass<'_> {
         rows: &mut dyn QueryRows,
     ) -> Result<QueryEnd> {
         let bound = &self.context.program.bound;
-        let PlanOp::Gather(GatherOp { lower: GatherBy::Query(lower), .. }) = &bound.ops[op].op else {
+        let PlanOp::Gather(GatherOp {
+            lower: GatherBy::Query(lower),
+            ..
+        }) = &bound.ops[op].op
+        else {
             return Ok(QueryEnd::NotDistributed);
         };
         let mut inputs = Vec::new();
-        for (input, (name, flow)) in bound.gather_inputs.get(&op).into_iter().flatten().enumerate() {
+        for (input, (name, flow)) in bound
+            .gather_inputs
+            .get(&op)
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
             let spans = self.spans(flow, &column_names(flow))?;
             let rows = self.rows_id(flow)?;
-            let spec = self.table_spec(workers.run_spec, InputPlace { name, pass: workers.pass, input }, rows);
+            let spec = self.table_spec(
+                workers.run_spec,
+                InputPlace {
+                    name,
+                    pass: workers.pass,
+                    input,
+                },
+                rows,
+            );
             inputs.push(scan(SpanTable::new(
                 spec,
                 without_position(&spans.schema)?,
@@ -76,19 +96,45 @@ impl MaterializePass<'_> {
             watch: self.watch.as_ref(),
             interrupt: workers.interrupt,
         };
-        workers.cluster.run_query(&query, rows).map_err(|failure| self.failed_query(op, failure))
+        workers
+            .cluster
+            .run_query(&query, rows)
+            .map_err(|failure| self.failed_query(op, failure))
     }
 
     /// The stages of a query on so many workers, as text; `None` if the coordinator would run it, or if it cannot be
     /// planned before other passes have run.
-    pub fn explain_query(&self, op: OpId, run: &RunSpec, size: ClusterSize) -> Result<Option<String>> {
+    pub fn explain_query(
+        &self,
+        op: OpId,
+        run: &RunSpec,
+        size: ClusterSize,
+    ) -> Result<Option<String>> {
         let bound = &self.context.program.bound;
-        let PlanOp::Gather(GatherOp { lower: GatherBy::Query(lower), .. }) = &bound.ops[op].op else {
+        let PlanOp::Gather(GatherOp {
+            lower: GatherBy::Query(lower),
+            ..
+        }) = &bound.ops[op].op
+        else {
             return Ok(None);
         };
         let mut inputs = Vec::new();
-        for (input, (name, flow)) in bound.gather_inputs.get(&op).into_iter().flatten().enumerate() {
-            let spec = self.table_spec(run, InputPlace { name, pass: 0, input }, ContentId::of(b"explained"));
+        for (input, (name, flow)) in bound
+            .gather_inputs
+            .get(&op)
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
+            let spec = self.table_spec(
+                run,
+                InputPlace {
+                    name,
+                    pass: 0,
+                    input,
+                },
+                ContentId::of(b"explained"),
+            );
             let mut bytes = Vec::new();
             for stream in &flow.streams {
                 // The spans of a dataset that is gathered before are not known.
@@ -97,14 +143,22 @@ impl MaterializePass<'_> {
                 }
             }
             let over_series = |op: &OpId| bound.ops[*op].op.is_over_series();
-            let is_ordered = flow.streams.iter().any(|stream| stream.ops.iter().any(over_series));
+            let is_ordered = flow
+                .streams
+                .iter()
+                .any(|stream| stream.ops.iter().any(over_series));
             let schema = without_position(&schema_with_positions(flow, &column_names(flow))?)?;
             inputs.push(scan(SpanTable::new(spec, schema, bytes, is_ordered))?);
         }
         // Types are not all known yet where vectors are learned.
-        let Ok(plan) = lower(inputs) else { return Ok(None) };
+        let Ok(plan) = lower(inputs) else {
+            return Ok(None);
+        };
         let config = query_config(self.context.memory, self.context.threads);
-        let stages = self.context.io.block_on(explain_stages(&plan, config, size))?;
+        let stages = self
+            .context
+            .io
+            .block_on(explain_stages(&plan, config, size))?;
         stages.map_err(|error| self.query_fault(op, error))
     }
 
@@ -115,7 +169,11 @@ impl MaterializePass<'_> {
             job: run.clone(),
             pass: place.pass,
             input: place.input,
-            row_orders: state.row_orders.iter().map(|(op, row_order)| (*op, *row_order)).collect(),
+            row_orders: state
+                .row_orders
+                .iter()
+                .map(|(op, row_order)| (*op, *row_order))
+                .collect(),
             shuffles: state.shuffles.clone(),
             rows,
         }
@@ -124,8 +182,13 @@ impl MaterializePass<'_> {
     fn failed_query(&self, op: OpId, failure: QueryFailure) -> Fault {
         match failure {
             QueryFailure::Engine(error) => self.query_fault(op, error),
-            QueryFailure::Fault { fault, order_failure } => {
-                if let (Some(window), Ok(mut known)) = (order_failure, lock(&self.context.state.order_failure)) {
+            QueryFailure::Fault {
+                fault,
+                order_failure,
+            } => {
+                if let (Some(window), Ok(mut known)) =
+                    (order_failure, lock(&self.context.state.order_failure))
+                {
                     known.get_or_insert((window, fault.code()));
                 }
                 self.scratch.locate_fault(fault)

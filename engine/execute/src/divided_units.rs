@@ -63,12 +63,18 @@ impl WaitingPieces {
     /// Takes out a neighbour of some spans. Without any, what was learned of them waits for one.
     pub fn neighbour_of(&self, own: PieceStates) -> Result<Option<[PieceStates; 2]>> {
         let mut waiting = lock(&self.0)?;
-        let is_near = |other: &PieceStates| other.tasks.end == own.tasks.start || own.tasks.end == other.tasks.start;
+        let is_near = |other: &PieceStates| {
+            other.tasks.end == own.tasks.start || own.tasks.end == other.tasks.start
+        };
         let Some(place) = waiting.iter().position(is_near) else {
             waiting.push(own);
             return Ok(None);
         };
         let other = waiting.swap_remove(place);
-        Ok(Some(if other.tasks.end == own.tasks.start { [other, own] } else { [own, other] }))
+        Ok(Some(if other.tasks.end == own.tasks.start {
+            [other, own]
+        } else {
+            [own, other]
+        }))
     }
 }

@@ -54,7 +54,11 @@ pub struct SpillingSorter {
 /// Sorted rows.
 pub enum SortedRun {
     /// In memory.
-    Held { batches: Vec<RecordBatch>, places: Vec<(usize, usize)>, batch_rows: usize },
+    Held {
+        batches: Vec<RecordBatch>,
+        places: Vec<(usize, usize)>,
+        batch_rows: usize,
+    },
     /// On disk, in batches of at most `batch_bytes` bytes. The file is opened when the run is read: there may be more
     /// runs than a process may open files.
     Stored { path: TempPath, batch_bytes: usize },
@@ -63,7 +67,10 @@ pub enum SortedRun {
 impl SortSpec {
     /// The order by some columns, the most significant first.
     pub fn new(schema: SchemaRef, columns: &[(usize, SortOptions)]) -> SortSpec {
-        SortSpec { schema, columns: columns.into() }
+        SortSpec {
+            schema,
+            columns: columns.into(),
+        }
     }
 
     fn converter(&self) -> Result<RowConverter> {
@@ -81,14 +88,22 @@ impl SortSpec {
 
     /// The sort keys of a batch: byte strings that compare as the rows do.
     fn sort_keys(&self, converter: &RowConverter, batch: &RecordBatch) -> Result<Rows> {
-        let columns: Vec<ArrayRef> = self.columns.iter().map(|(column, _)| batch.column(*column).clone()).collect();
+        let columns: Vec<ArrayRef> = self
+            .columns
+            .iter()
+            .map(|(column, _)| batch.column(*column).clone())
+            .collect();
         Ok(converter.convert_columns(&columns)?)
     }
 }
 
 impl SpillingSorter {
     /// A sorter with a budget in bytes.
-    pub fn new(order: &SortSpec, scratch: &ScratchDir, budget_bytes: usize) -> Result<SpillingSorter> {
+    pub fn new(
+        order: &SortSpec,
+        scratch: &ScratchDir,
+        budget_bytes: usize,
+    ) -> Result<SpillingSorter> {
         Ok(SpillingSorter {
             order: order.clone(),
             converter: order.converter()?,
@@ -132,7 +147,11 @@ impl SpillingSorter {
 
     fn spill(&mut self) -> Result<()> {
         if let Some(run) = self.sort_buffered() {
-            self.runs.push(spill_run(&self.order.schema, &self.scratch, run.batches()?)?);
+            self.runs.push(spill_run(
+                &self.order.schema,
+                &self.scratch,
+                run.batches()?,
+            )?);
         }
         Ok(())
     }
@@ -140,7 +159,10 @@ impl SpillingSorter {
     /// Sorts the buffered rows.
     fn sort_buffered(&mut self) -> Option<SortedRun> {
         let held = std::mem::take(&mut self.held);
-        let (rows, bytes) = (std::mem::take(&mut self.held_rows), std::mem::take(&mut self.held_bytes));
+        let (rows, bytes) = (
+            std::mem::take(&mut self.held_rows),
+            std::mem::take(&mut self.held_bytes),
+        );
         if rows == 0 {
             return None;
         }
@@ -156,10 +178,21 @@ impl SpillingSorter {
         }
         let key = |place: &RowPosition| held[place.batch as usize].1.row(place.row as usize);
         // Rows often come as runs in order, which a stable sort merges.
-        places.sort_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| key(a).as_ref().cmp(key(b).as_ref())));
+        places.sort_by(|a, b| {
+            a.prefix
+                .cmp(&b.prefix)
+                .then_with(|| key(a).as_ref().cmp(key(b).as_ref()))
+        });
         let batch_rows = (BATCH_BYTES / (bytes / rows).max(1)).clamp(1, BATCH_ROWS);
-        let places = places.iter().map(|place| (place.batch as usize, place.row as usize)).collect();
-        Some(SortedRun::Held { batches: held.into_iter().map(|(batch, _)| batch).collect(), places, batch_rows })
+        let places = places
+            .iter()
+            .map(|place| (place.batch as usize, place.row as usize))
+            .collect();
+        Some(SortedRun::Held {
+            batches: held.into_iter().map(|(batch, _)| batch).collect(),
+            places,
+            batch_rows,
+        })
     }
 }
 
@@ -185,7 +218,10 @@ pub fn compressed_ipc() -> Result<IpcWriteOptions> {
 
 /// Copies the batch if it is a slice of much larger columns.
 pub fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
-    let sliced = batch.columns().iter().map(|column| column.to_data().get_slice_memory_size());
+    let sliced = batch
+        .columns()
+        .iter()
+        .map(|column| column.to_data().get_slice_memory_size());
     let sliced: usize = sliced.sum::<Result<usize, _>>()?;
     if batch.get_array_memory_size() <= 2 * sliced + (64 << 10) {
         return Ok(batch.clone());
@@ -200,7 +236,11 @@ impl SortedRun {
     /// The rows of the run, batch by batch.
     fn batches(self) -> Result<BatchIter> {
         match self {
-            SortedRun::Held { batches, places, batch_rows } => {
+            SortedRun::Held {
+                batches,
+                places,
+                batch_rows,
+            } => {
                 let mut from = 0;
                 Ok(Box::new(std::iter::from_fn(move || {
                     let until = (from + batch_rows).min(places.len());
@@ -211,7 +251,8 @@ impl SortedRun {
                 })))
             }
             SortedRun::Stored { path, .. } => {
-                let file = File::open(&path).map_err(|error| Fault::disk("sorted rows cannot be read", error))?;
+                let file = File::open(&path)
+                    .map_err(|error| Fault::disk("sorted rows cannot be read", error))?;
                 let reader = StreamReader::try_new(BufReader::with_capacity(1 << 16, file), None)?;
                 // The file goes with the last batch.
                 Ok(Box::new(reader.map(move |batch| {
@@ -243,9 +284,13 @@ fn spill_run(schema: &SchemaRef, scratch: &ScratchDir, batches: BatchIter) -> Re
         }
         writer.finish()?;
         let file = writer.into_inner()?.into_inner();
-        let file = file.map_err(|error| scratch.fault("rows cannot be spilled", error.into_error()))?;
+        let file =
+            file.map_err(|error| scratch.fault("rows cannot be spilled", error.into_error()))?;
         scratch.count_spilled(file.as_file().metadata().map_or(0, |meta| meta.len()));
-        Ok(SortedRun::Stored { path: file.into_temp_path(), batch_bytes })
+        Ok(SortedRun::Stored {
+            path: file.into_temp_path(),
+            batch_bytes,
+        })
     };
     write().map_err(|fault| scratch.locate_fault(fault))
 }
@@ -259,7 +304,12 @@ pub fn merge_runs(
     budget_bytes: usize,
 ) -> Result<BatchIter> {
     loop {
-        let batch_bytes = runs.iter().map(SortedRun::batch_bytes).max().unwrap_or(0).max(BATCH_BYTES);
+        let batch_bytes = runs
+            .iter()
+            .map(SortedRun::batch_bytes)
+            .max()
+            .unwrap_or(0)
+            .max(BATCH_BYTES);
         let most = (budget_bytes / (RUN_BATCHES * batch_bytes)).clamp(2, RUNS_MAX);
         if runs.len() <= most {
             return RunMerger::begin(order, runs);
@@ -268,7 +318,11 @@ pub fn merge_runs(
         // ones were merged less often.
         runs.sort_by_key(|run| matches!(run, SortedRun::Stored { .. }));
         let some: Vec<SortedRun> = runs.drain(..most.min(runs.len() - most + 1)).collect();
-        runs.push(spill_run(&order.schema, scratch, RunMerger::begin(order, some)?)?);
+        runs.push(spill_run(
+            &order.schema,
+            scratch,
+            RunMerger::begin(order, some)?,
+        )?);
     }
 }
 
@@ -292,14 +346,28 @@ struct RunCursor {
 impl RunMerger {
     fn begin(order: &SortSpec, runs: Vec<SortedRun>) -> Result<BatchIter> {
         if runs.len() == 1 {
-            let run = runs.into_iter().next().map(SortedRun::batches).transpose()?;
+            let run = runs
+                .into_iter()
+                .next()
+                .map(SortedRun::batches)
+                .transpose()?;
             return Ok(run.unwrap_or_else(|| Box::new(std::iter::empty())));
         }
-        let mut merge = RunMerger { order: order.clone(), converter: order.converter()?, cursors: BinaryHeap::new() };
+        let mut merge = RunMerger {
+            order: order.clone(),
+            converter: order.converter()?,
+            cursors: BinaryHeap::new(),
+        };
         for run in runs {
             let mut run = run.batches()?;
             if let Some((batch, rows)) = merge.next_batch(&mut run)? {
-                merge.cursors.push(RunCursor { run, batch, rows, at: 0, slot: 0 });
+                merge.cursors.push(RunCursor {
+                    run,
+                    batch,
+                    rows,
+                    at: 0,
+                    slot: 0,
+                });
             }
         }
         let mut failed = false;
@@ -333,7 +401,10 @@ impl RunMerger {
         self.cursors = cursors
             .map(|cursor| {
                 batches.push(cursor.batch.clone());
-                RunCursor { slot: batches.len() - 1, ..cursor }
+                RunCursor {
+                    slot: batches.len() - 1,
+                    ..cursor
+                }
             })
             .collect();
         let bytes: usize = batches.iter().map(RecordBatch::get_array_memory_size).sum();
@@ -341,7 +412,9 @@ impl RunMerger {
         let most = (8 * BATCH_BYTES / (bytes / rows.max(1)).max(1)).clamp(1, BATCH_ROWS);
         let mut picks: Vec<(usize, usize)> = Vec::with_capacity(most);
         while picks.len() < most {
-            let Some(mut first) = self.cursors.peek_mut() else { break };
+            let Some(mut first) = self.cursors.peek_mut() else {
+                break;
+            };
             picks.push((first.slot, first.at));
             if first.at + 1 < first.batch.num_rows() {
                 first.at += 1;
@@ -350,7 +423,13 @@ impl RunMerger {
             let mut cursor = PeekMut::pop(first);
             if let Some((batch, rows)) = self.next_batch(&mut cursor.run)? {
                 batches.push(batch.clone());
-                self.cursors.push(RunCursor { run: cursor.run, batch, rows, at: 0, slot: batches.len() - 1 });
+                self.cursors.push(RunCursor {
+                    run: cursor.run,
+                    batch,
+                    rows,
+                    at: 0,
+                    slot: batches.len() - 1,
+                });
             }
         }
         if picks.is_empty() {
@@ -400,12 +479,17 @@ mod tests {
     /// Rows with many equal keys, nulls and strings of all lengths; the last column numbers the rows.
     fn rows(from: u64, count: u64) -> RecordBatch {
         let mixed = |row: u64| (row + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 17;
-        let key = (from..from + count).map(|row| (mixed(row) % 7 != 0).then(|| "x".repeat((mixed(row) % 40) as usize)));
-        let time = (from..from + count).map(|row| (mixed(row) % 11 != 0).then(|| (mixed(row) % 1000) as i64 - 500));
+        let key = (from..from + count)
+            .map(|row| (mixed(row) % 7 != 0).then(|| "x".repeat((mixed(row) % 40) as usize)));
+        let time = (from..from + count)
+            .map(|row| (mixed(row) % 11 != 0).then(|| (mixed(row) % 1000) as i64 - 500));
         let columns: [(&str, ArrayRef); 3] = [
             ("key", Arc::new(StringArray::from_iter(key))),
             ("time", Arc::new(Int64Array::from_iter(time))),
-            ("row", Arc::new(UInt64Array::from_iter_values(from..from + count))),
+            (
+                "row",
+                Arc::new(UInt64Array::from_iter_values(from..from + count)),
+            ),
         ];
         RecordBatch::try_from_iter(columns).unwrap()
     }
@@ -415,31 +499,48 @@ mod tests {
         let all: Vec<RecordBatch> = (0..50).map(|batch| rows(batch * 400, 400)).collect();
         let schema = all[0].schema();
         let directions = [(false, true), (true, true), (true, false)];
-        let options = directions.map(|(descending, nulls_first)| SortOptions { descending, nulls_first });
+        let options = directions.map(|(descending, nulls_first)| SortOptions {
+            descending,
+            nulls_first,
+        });
         let by: Vec<(usize, SortOptions)> = options.into_iter().enumerate().collect();
         let whole = concat_batches(&schema, &all).unwrap();
         let columns: Vec<SortColumn> = by
             .iter()
-            .map(|(column, options)| SortColumn { values: whole.column(*column).clone(), options: Some(*options) })
+            .map(|(column, options)| SortColumn {
+                values: whole.column(*column).clone(),
+                options: Some(*options),
+            })
             .collect();
-        let expected = take_record_batch(&whole, &lexsort_to_indices(&columns, None).unwrap()).unwrap();
+        let expected =
+            take_record_batch(&whole, &lexsort_to_indices(&columns, None).unwrap()).unwrap();
         let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
         let order = SortSpec::new(schema.clone(), &by);
-        for (budget_bytes, sorters, spills) in
-            [(64 << 20, 1, false), (64 << 20, 3, false), (60 << 10, 1, true), (60 << 10, 3, true)]
-        {
+        for (budget_bytes, sorters, spills) in [
+            (64 << 20, 1, false),
+            (64 << 20, 3, false),
+            (60 << 10, 1, true),
+            (60 << 10, 3, true),
+        ] {
             let before = scratch.spilled_bytes();
             let mut runs = Vec::new();
             for sorter in 0..sorters {
                 let mut sorted = SpillingSorter::new(&order, &scratch, budget_bytes).unwrap();
-                all.iter().skip(sorter).step_by(sorters).for_each(|batch| sorted.push(batch).unwrap());
+                all.iter()
+                    .skip(sorter)
+                    .step_by(sorters)
+                    .for_each(|batch| sorted.push(batch).unwrap());
                 runs.extend(sorted.finish().unwrap());
             }
             // With a small budget there are more runs than can be merged at a time.
             assert_eq!(runs.len() > 20, spills, "{} runs", runs.len());
             let merged = merge_runs(&order, runs, &scratch, budget_bytes).unwrap();
             let found: Vec<RecordBatch> = merged.collect::<Result<_>>().unwrap();
-            assert_eq!(concat_batches(&schema, &found).unwrap(), expected, "{budget_bytes} bytes, {sorters} sorters");
+            assert_eq!(
+                concat_batches(&schema, &found).unwrap(),
+                expected,
+                "{budget_bytes} bytes, {sorters} sorters"
+            );
             assert_eq!(scratch.spilled_bytes() > before, spills);
         }
     }
@@ -450,12 +551,22 @@ mod tests {
         let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
         let order = SortSpec::new(whole.schema(), &[(2, SortOptions::default())]);
         let mut sorter = SpillingSorter::new(&order, &scratch, 8 << 20).unwrap();
-        (0..20_000).step_by(100).for_each(|from| sorter.push(&whole.slice(from, 100)).unwrap());
+        (0..20_000)
+            .step_by(100)
+            .for_each(|from| sorter.push(&whole.slice(from, 100)).unwrap());
         let runs = sorter.finish().unwrap();
         assert_eq!((runs.len(), scratch.spilled_bytes()), (1, 0));
-        let found: Vec<RecordBatch> =
-            merge_runs(&order, runs, &scratch, 8 << 20).unwrap().collect::<Result<_>>().unwrap();
-        let rows = found.iter().flat_map(|batch| batch.column(2).as_primitive::<UInt64Type>().values().to_vec());
+        let found: Vec<RecordBatch> = merge_runs(&order, runs, &scratch, 8 << 20)
+            .unwrap()
+            .collect::<Result<_>>()
+            .unwrap();
+        let rows = found.iter().flat_map(|batch| {
+            batch
+                .column(2)
+                .as_primitive::<UInt64Type>()
+                .values()
+                .to_vec()
+        });
         assert!(rows.eq(0..20_000));
     }
 }

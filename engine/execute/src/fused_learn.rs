@@ -22,7 +22,8 @@ use crate::write_target::WriteTarget;
 const NEW_PART_MAX: u64 = 4;
 
 /// Learns what it can of some lanes, then finalizes the lanes.
-pub type FusedLearnFn<'a> = &'a mut dyn FnMut(&[&IncrementalLane<'_>], FinalizeLanesFn<'_>) -> Result<()>;
+pub type FusedLearnFn<'a> =
+    &'a mut dyn FnMut(&[&IncrementalLane<'_>], FinalizeLanesFn<'_>) -> Result<()>;
 
 /// Finalizes lanes once everything that can be fused was learned.
 pub type FinalizeLanesFn<'a> = &'a (dyn Fn(FusedCoverage) -> Result<()> + Sync);
@@ -68,23 +69,35 @@ impl<'a> FusedLearner<'a> {
         parts: &[&WorkUnit],
     ) -> Result<Option<FusedLearner<'a>>> {
         let lanes = request.lanes;
-        let places = lanes.iter().flat_map(|lane| (0..lane.asks().len()).map(|index| (*lane, index)));
+        let places = lanes
+            .iter()
+            .flat_map(|lane| (0..lane.asks().len()).map(|index| (*lane, index)));
         let places: Vec<(&'a IncrementalLane<'a>, usize)> = places.collect();
         let mut lacking: BTreeMap<usize, Vec<bool>> = BTreeMap::new();
         for part in parts {
             for lane in lanes {
-                lacking.entry(part.tasks.start).or_default().extend(lane.missing_states(&part.tasks, false)?);
+                lacking
+                    .entry(part.tasks.start)
+                    .or_default()
+                    .extend(lane.missing_states(&part.tasks, false)?);
             }
         }
         let asks: Vec<AnalyzerId> = lanes.iter().flat_map(|lane| lane.asks()).copied().collect();
         let is_open = |place: &usize| lacking.values().any(|lacking| lacking[*place]);
         let open = (0..asks.len()).filter(is_open).map(|place| asks[place]);
-        let Some(scan) = fuse_learn_into_write(&write.context.program.bound, work, open) else { return Ok(None) };
+        let Some(scan) = fuse_learn_into_write(&write.context.program.bound, work, open) else {
+            return Ok(None);
+        };
         let taps = scan.streams.iter().flat_map(|stream| &stream.taps);
-        let taken: Vec<usize> = taps.filter_map(|(tap, _)| asks.iter().position(|ask| ask == tap)).collect();
+        let taken: Vec<usize> = taps
+            .filter_map(|(tap, _)| asks.iter().position(|ask| ask == tap))
+            .collect();
         let questions = taken.iter().map(|place| places[*place]).collect();
         let of_taken = |lacking: Vec<bool>| taken.iter().map(|place| lacking[*place]).collect();
-        let lacking = lacking.into_iter().map(|(start, lacking)| (start, of_taken(lacking))).collect();
+        let lacking = lacking
+            .into_iter()
+            .map(|(start, lacking)| (start, of_taken(lacking)))
+            .collect();
         Ok(Some(FusedLearner {
             questions,
             lacking,
@@ -102,15 +115,30 @@ impl<'a> FusedLearner<'a> {
         work: &SinkWork,
         alone: &PreparedChains,
     ) -> Result<Option<PreparedChains>> {
-        let after = work.scans.first().and_then(|scan| scan.streams.first()).map_or(0, |own| own.stream.ops.len());
-        let mut wants = vec![ColumnTap { after, columns: work.columns.clone(), part: work.part.clone() }];
+        let after = work
+            .scans
+            .first()
+            .and_then(|scan| scan.streams.first())
+            .map_or(0, |own| own.stream.ops.len());
+        let mut wants = vec![ColumnTap {
+            after,
+            columns: work.columns.clone(),
+            part: work.part.clone(),
+        }];
         let bound = &write.context.program.bound;
-        wants.extend(self.scan.streams.iter().flat_map(|stream| stream.column_taps(bound)));
+        wants.extend(
+            self.scan
+                .streams
+                .iter()
+                .flat_map(|stream| stream.column_taps(bound)),
+        );
         let chain = write.chain(&self.scan, &wants)?;
         let both = PreparedChains::new(vec![chain], wants.swap_remove(0))?;
         let windows = |prepared: &PreparedChains| {
             let windows = prepared.chains().iter().flat_map(|chain| chain.windows());
-            windows.map(|window| (window.op, window.row_order, window.plan.clone())).collect::<Vec<_>>()
+            windows
+                .map(|window| (window.op, window.row_order, window.plan.clone()))
+                .collect::<Vec<_>>()
         };
         Ok((windows(&both) == windows(alone)).then_some(both))
     }
@@ -126,22 +154,42 @@ impl<'a> FusedLearner<'a> {
             true => lane.zero(*index).map(Some),
             false => Ok(None),
         };
-        self.questions.iter().zip(self.missing_states(tasks)).map(begin).collect()
+        self.questions
+            .iter()
+            .zip(self.missing_states(tasks))
+            .map(begin)
+            .collect()
     }
 
     /// Updates the state of an analyzer with some rows.
-    pub fn update(&self, states: &mut [Option<AnyState>], question: usize, input: &AnalyzerInput<'_>) -> Result<()> {
+    pub fn update(
+        &self,
+        states: &mut [Option<AnyState>],
+        question: usize,
+        input: &AnalyzerInput<'_>,
+    ) -> Result<()> {
         let (lane, index) = self.questions[question];
-        states[question].as_mut().map_or(Ok(()), |state| lane.update(index, state, input))
+        states[question]
+            .as_mut()
+            .map_or(Ok(()), |state| lane.update(index, state, input))
     }
 
     /// Commits the states of a unit.
-    pub fn commit_states(&self, tasks: &Range<usize>, states: Vec<Option<AnyState>>, counts: RowCounts) -> Result<()> {
+    pub fn commit_states(
+        &self,
+        tasks: &Range<usize>,
+        states: Vec<Option<AnyState>>,
+        counts: RowCounts,
+    ) -> Result<()> {
         for ((lane, index), mut state) in self.questions.iter().zip(states) {
-            state.as_mut().map_or(Ok(()), |state| lane.put_unit_state(*index, tasks, state))?;
+            state
+                .as_mut()
+                .map_or(Ok(()), |state| lane.put_unit_state(*index, tasks, state))?;
         }
         // The rows were read once for all lanes.
-        self.questions.first().map_or(Ok(()), |(lane, _)| lane.commit_unit(tasks))?;
+        self.questions
+            .first()
+            .map_or(Ok(()), |(lane, _)| lane.commit_unit(tasks))?;
         let mut learned = lock(&self.learned)?;
         learned.tasks.extend(tasks.clone());
         learned.counts.add(counts);
@@ -156,7 +204,11 @@ impl<'a> FusedLearner<'a> {
 
     /// Links the written shards. An output without files gets its schema file later.
     pub fn link_shards(&self, shards: Vec<Shard>) -> Result<()> {
-        if has_files(&shards) { (self.link)(shards) } else { Ok(()) }
+        if has_files(&shards) {
+            (self.link)(shards)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -178,15 +230,29 @@ impl WritePass<'_> {
         }
         let parts = self.work_units(&sequence, &line, target)?;
         let todo: Vec<&WorkUnit> = parts.iter().filter(|part| part.known.is_none()).collect();
-        let bytes: u64 = todo.iter().map(|part| line.history.bytes(part.tasks.clone())).sum();
+        let bytes: u64 = todo
+            .iter()
+            .map(|part| line.history.bytes(part.tasks.clone()))
+            .sum();
         if bytes > line.history.bytes(0..line.tasks.len()) / NEW_PART_MAX {
             return Ok(None);
         }
-        let Some(along) = FusedLearner::new(self, work, request, &todo)? else { return Ok(None) };
-        let Some(prepared) = &along.prepare(self, work, prepared)? else { return Ok(None) };
+        let Some(along) = FusedLearner::new(self, work, request, &todo)? else {
+            return Ok(None);
+        };
+        let Some(prepared) = &along.prepare(self, work, prepared)? else {
+            return Ok(None);
+        };
         let sequence = self.ordered_scan(std::slice::from_ref(&along.scan), prepared);
         let (sequence, line, layout) = (&sequence, &line, &self.sink.layout());
-        let making = ShardContext { sequence, prepared, target, line, along: Some(&along), layout };
+        let making = ShardContext {
+            sequence,
+            prepared,
+            target,
+            line,
+            along: Some(&along),
+            layout,
+        };
         let made = self.write_shards(&making, parts)?;
         self.with_schema_file(made, prepared, target).map(Some)
     }

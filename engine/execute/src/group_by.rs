@@ -24,34 +24,64 @@ pub struct ResolvedGroupBy {
 
 impl MaterializePass<'_> {
     /// Puts in the widths of vectors, which were not known when the steps were bound.
-    pub fn resolve_group_by(&self, flow: &NodeFlow, op: &GroupByOp, declared: &SchemaRef) -> Result<ResolvedGroupBy> {
+    pub fn resolve_group_by(
+        &self,
+        flow: &NodeFlow,
+        op: &GroupByOp,
+        declared: &SchemaRef,
+    ) -> Result<ResolvedGroupBy> {
         let mut columns = op.inputs.clone();
         if columns.is_empty() {
             // Rows are counted by some column.
-            columns.extend(flow.schema.fields().first().map(|field| field.name().clone()));
+            columns.extend(
+                flow.schema
+                    .fields()
+                    .first()
+                    .map(|field| field.name().clone()),
+            );
         }
         let spans = self.spans(flow, &columns)?;
         let mut spec = (*op.spec).clone();
-        let types = spec.keys.iter_mut().map(|key| &mut key.data_type).chain(&mut spec.values);
+        let types = spec
+            .keys
+            .iter_mut()
+            .map(|key| &mut key.data_type)
+            .chain(&mut spec.values);
         for (data_type, field) in types.zip(spans.schema.fields()) {
             data_type.clone_from(field.data_type());
         }
         let keys = spec.keys.iter().map(|key| key.data_type.clone());
-        let results = spec
-            .results
-            .iter()
-            .map(|result| result.function.result_type(spec.values.get(result.value).unwrap_or(&DataType::Null)));
+        let results = spec.results.iter().map(|result| {
+            result
+                .function
+                .result_type(spec.values.get(result.value).unwrap_or(&DataType::Null))
+        });
         let fields = keys.chain(results).zip(declared.fields());
-        let fields =
-            fields.map(|(data_type, field)| field.as_ref().clone().with_data_type(data_type).with_nullable(true));
+        let fields = fields.map(|(data_type, field)| {
+            field
+                .as_ref()
+                .clone()
+                .with_data_type(data_type)
+                .with_nullable(true)
+        });
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        Ok(ResolvedGroupBy { spans, columns, spec: Arc::new(spec), schema })
+        Ok(ResolvedGroupBy {
+            spans,
+            columns,
+            spec: Arc::new(spec),
+            schema,
+        })
     }
 
     /// Passes one row per key to `take`, in the order of keys; returns their number.
     pub fn group_by(
         &self,
-        ResolvedGroupBy { spans, spec, schema, .. }: ResolvedGroupBy,
+        ResolvedGroupBy {
+            spans,
+            spec,
+            schema,
+            ..
+        }: ResolvedGroupBy,
         take: &mut dyn FnMut(RecordBatch) -> Result<()>,
     ) -> Result<u64> {
         let inputs = spec.keys.len() + spec.values.len();
@@ -77,23 +107,44 @@ impl MaterializePass<'_> {
     }
 
     /// The groups of all rows; the first `inputs` columns of the spans are those of the spec.
-    pub fn group_rows(&self, spans: &FlowSpans, spec: &Arc<GroupBy>, inputs: usize) -> Result<GroupByState> {
-        let threads = if spans.is_ordered() { 1 } else { self.context.threads.clamp(1, spans.len().max(1)) };
+    pub fn group_rows(
+        &self,
+        spans: &FlowSpans,
+        spec: &Arc<GroupBy>,
+        inputs: usize,
+    ) -> Result<GroupByState> {
+        let threads = if spans.is_ordered() {
+            1
+        } else {
+            self.context.threads.clamp(1, spans.len().max(1))
+        };
         let budget = self.context.memory.engine_bytes();
-        let scratch = self.scratch.scratch_with_budget(self.context.memory, budget / threads);
+        let scratch = self
+            .scratch
+            .scratch_with_budget(self.context.memory, budget / threads);
         let share = spans.len().div_ceil(threads).max(1);
         let read = |number: usize| {
             let mut state = GroupByState::new(spec, &scratch)?;
             let range = number * share..((number + 1) * share).min(spans.len());
-            self.scan(spans, range, &mut |SpanRows { columns, rows, first }| {
-                state.update(&columns[..inputs], rows, first)?;
-                self.context.memory.check()?;
-                Ok(true)
-            })?;
+            self.scan(
+                spans,
+                range,
+                &mut |SpanRows {
+                          columns,
+                          rows,
+                          first,
+                      }| {
+                    state.update(&columns[..inputs], rows, first)?;
+                    self.context.memory.check()?;
+                    Ok(true)
+                },
+            )?;
             Ok(state)
         };
         let states = parallel_map(threads, spans.len().div_ceil(share), &read)?;
-        let whole = self.scratch.scratch_with_budget(self.context.memory, budget);
+        let whole = self
+            .scratch
+            .scratch_with_budget(self.context.memory, budget);
         let mut merged: Option<GroupByState> = None;
         for state in states {
             match &mut merged {

@@ -21,9 +21,20 @@ impl HaloIndex {
 
     /// The earlier spans that may hold rows at these distances before some spans.
     pub fn spans_at(&self, distances: &RangeInclusive<i64>, tasks: &Range<usize>) -> Range<usize> {
-        let ends = (self.extents.get(tasks.start), tasks.end.checked_sub(1).and_then(|last| self.extents.get(last)));
-        let (Some(first), Some(last)) = ends else { return tasks.start..tasks.start };
-        let (from, to) = (shift_back(&first.min, *distances.end()), shift_back(&last.max, *distances.start()));
+        let ends = (
+            self.extents.get(tasks.start),
+            tasks
+                .end
+                .checked_sub(1)
+                .and_then(|last| self.extents.get(last)),
+        );
+        let (Some(first), Some(last)) = ends else {
+            return tasks.start..tasks.start;
+        };
+        let (from, to) = (
+            shift_back(&first.min, *distances.end()),
+            shift_back(&last.max, *distances.start()),
+        );
         let before = &self.extents[..tasks.start];
         let start = before.partition_point(|extent| extent.max < from);
         start..before.partition_point(|extent| extent.min <= to).max(start)
@@ -33,7 +44,12 @@ impl HaloIndex {
     pub fn halo_of(&self, tasks: &Range<usize>) -> Vec<Range<usize>> {
         let mut halo: Vec<Range<usize>> = Vec::with_capacity(self.distances.len());
         // In descending order of distance, so that ranges come out ascending.
-        for range in self.distances.iter().rev().map(|distances| self.spans_at(distances, tasks)) {
+        for range in self
+            .distances
+            .iter()
+            .rev()
+            .map(|distances| self.spans_at(distances, tasks))
+        {
             match halo.last_mut().filter(|last| range.start <= last.end) {
                 Some(last) => last.end = last.end.max(range.end),
                 None if range.is_empty() => {}
@@ -45,8 +61,13 @@ impl HaloIndex {
 
     /// The first span that may affect rows after all spans.
     pub fn retention_start(&self) -> usize {
-        let furthest = self.distances.last().map_or(0, |distances| *distances.end());
-        let Some(last) = self.extents.last() else { return 0 };
+        let furthest = self
+            .distances
+            .last()
+            .map_or(0, |distances| *distances.end());
+        let Some(last) = self.extents.last() else {
+            return 0;
+        };
         let from = shift_back(&last.max, furthest);
         self.extents.partition_point(|extent| extent.max < from)
     }

@@ -22,11 +22,20 @@ impl IntervalFilter {
     /// Consecutive spans that hold all rows of the interval.
     pub fn overlapping_spans(&self, dataset: &Dataset) -> Range<usize> {
         let all = 0..dataset.spans.len();
-        let Some(extents) = self.base.as_ref().and_then(|base| span_extents(dataset, base)) else { return all };
+        let Some(extents) = self
+            .base
+            .as_ref()
+            .and_then(|base| span_extents(dataset, base))
+        else {
+            return all;
+        };
         let meets = |extent: &ColumnExtent| {
             extent.max >= BoundValue::Int(self.first) && extent.min <= BoundValue::Int(self.last)
         };
-        match (extents.iter().position(meets), extents.iter().rposition(meets)) {
+        match (
+            extents.iter().position(meets),
+            extents.iter().rposition(meets),
+        ) {
             (Some(from), Some(to)) => from..to + 1,
             _ => all.end..all.end,
         }
@@ -34,8 +43,12 @@ impl IntervalFilter {
 
     /// The rows of a batch that lie in the interval.
     pub fn filter_rows(&self, batch: RecordBatch) -> Result<RecordBatch> {
-        let column = batch.column_by_name(&self.column).ok_or_else(|| Fault::internal("the time of a sink is gone"))?;
-        let inside = |tick: Option<i64>| Some(tick.is_some_and(|tick| (self.first..=self.last).contains(&tick)));
+        let column = batch
+            .column_by_name(&self.column)
+            .ok_or_else(|| Fault::internal("the time of a sink is gone"))?;
+        let inside = |tick: Option<i64>| {
+            Some(tick.is_some_and(|tick| (self.first..=self.last).contains(&tick)))
+        };
         let mask: BooleanArray = ticks(column)?.iter().map(inside).collect();
         match mask.true_count() == batch.num_rows() {
             true => Ok(batch),

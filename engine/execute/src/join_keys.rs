@@ -36,8 +36,13 @@ impl EncodedKeys {
 
 impl JoinKeys {
     pub fn new(schema: &Schema, keys: &[(String, DataType)]) -> Result<JoinKeys> {
-        let columns = keys.iter().map(|(name, data_type)| Ok((schema.index_of(name)?, data_type.clone())));
-        let fields = keys.iter().map(|(_, data_type)| SortField::new(data_type.clone())).collect();
+        let columns = keys
+            .iter()
+            .map(|(name, data_type)| Ok((schema.index_of(name)?, data_type.clone())));
+        let fields = keys
+            .iter()
+            .map(|(_, data_type)| SortField::new(data_type.clone()))
+            .collect();
         Ok(JoinKeys {
             names: keys.iter().map(|(name, _)| name.clone()).collect(),
             columns: columns.collect::<Result<_>>()?,
@@ -52,9 +57,14 @@ impl JoinKeys {
 
     /// Copies some of the keys of a batch.
     pub fn copy_rows(&self, keys: &Rows, picks: &[u32]) -> Rows {
-        let bytes = picks.iter().map(|row| keys.row(*row as usize).as_ref().len()).sum();
+        let bytes = picks
+            .iter()
+            .map(|row| keys.row(*row as usize).as_ref().len())
+            .sum();
         let mut copied = self.converter.empty_rows(picks.len(), bytes);
-        picks.iter().for_each(|row| copied.push(keys.row(*row as usize)));
+        picks
+            .iter()
+            .for_each(|row| copied.push(keys.row(*row as usize)));
         copied
     }
 
@@ -65,7 +75,9 @@ impl JoinKeys {
 
     /// The key columns of a batch, in the types in which they are compared, with one form of each value.
     fn columns_of(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
-        let column = |(place, data_type): &(usize, DataType)| canonical_keys(&cast(batch.column(*place), data_type)?);
+        let column = |(place, data_type): &(usize, DataType)| {
+            canonical_keys(&cast(batch.column(*place), data_type)?)
+        };
         self.columns.iter().map(column).collect()
     }
 
@@ -77,18 +89,27 @@ impl JoinKeys {
     /// The keys of a batch, their hashes, and which of them may match.
     pub fn encode(&self, batch: &RecordBatch) -> Result<EncodedKeys> {
         let columns = self.columns_of(batch)?;
-        let valid = columns.iter().fold(None, |valid: Option<NullBuffer>, column| {
-            NullBuffer::union(valid.as_ref(), column.logical_nulls().as_ref())
-        });
+        let valid = columns
+            .iter()
+            .fold(None, |valid: Option<NullBuffer>, column| {
+                NullBuffer::union(valid.as_ref(), column.logical_nulls().as_ref())
+            });
         let rows = self.converter.convert_columns(&columns)?;
         let hashes = rows.iter().map(|key| Self::hash(key.as_ref())).collect();
-        Ok(EncodedKeys { rows, hashes, valid })
+        Ok(EncodedKeys {
+            rows,
+            hashes,
+            valid,
+        })
     }
 
     /// The key of a row, for a fault.
     pub fn text(&self, batch: &RecordBatch, row: usize) -> String {
         key_text(
-            self.names.iter().map(String::as_str).zip(self.columns.iter().map(|(place, _)| batch.column(*place))),
+            self.names
+                .iter()
+                .map(String::as_str)
+                .zip(self.columns.iter().map(|(place, _)| batch.column(*place))),
             row,
         )
     }

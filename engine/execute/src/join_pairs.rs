@@ -26,7 +26,14 @@ static NEVER: AtomicBool = AtomicBool::new(false);
 
 impl MaterializePass<'_> {
     fn join_sides(&self, op: OpId) -> Result<(&NodeFlow, &NodeFlow)> {
-        match self.context.program.bound.gather_inputs.get(&op).map(Vec::as_slice) {
+        match self
+            .context
+            .program
+            .bound
+            .gather_inputs
+            .get(&op)
+            .map(Vec::as_slice)
+        {
             Some([(_, here), (_, there)]) => Ok((here, there)),
             _ => Err(Fault::internal("a join of other than two sides")),
         }
@@ -36,7 +43,12 @@ impl MaterializePass<'_> {
     pub fn joined_schema(&self, op: OpId, join: &JoinOp) -> Result<SchemaRef> {
         let (here, _) = self.join_sides(op)?;
         let spans = self.spans(here, &column_names(here))?;
-        let own = spans.schema.fields().iter().take(here.schema.fields().len()).map(|field| field.as_ref().clone());
+        let own = spans
+            .schema
+            .fields()
+            .iter()
+            .take(here.schema.fields().len())
+            .map(|field| field.as_ref().clone());
         let fields = own.chain(join.writes().map(|field| {
             let data_type = logical_type(field.data_type());
             field.clone().with_data_type(data_type).with_nullable(true)
@@ -59,10 +71,24 @@ impl MaterializePass<'_> {
             self.input_table("here", here, &distinct(join.columns_here()))?,
             self.input_table("there", there, &distinct(join.columns_there()))?,
         );
-        let pass = SortedPass { gather: self.clone(), keeps_rows: false, stop: &NEVER };
+        let pass = SortedPass {
+            gather: self.clone(),
+            keeps_rows: false,
+            stop: &NEVER,
+        };
         let rows = RowsPerMatch::Each { unmatched };
-        let hash_join = HashJoin { pass: &pass, op, join, keys: &keys.0, other_keys: &keys.1, rows };
-        let mut pairs = Pairs { batches: hash_join.run(&sides.0, &sides.1)?, current: None };
+        let hash_join = HashJoin {
+            pass: &pass,
+            op,
+            join,
+            keys: &keys.0,
+            other_keys: &keys.1,
+            rows,
+        };
+        let mut pairs = Pairs {
+            batches: hash_join.run(&sides.0, &sides.1)?,
+            current: None,
+        };
         let spans = self.spans(here, &column_names(here))?;
         let mut count = 0;
         self.scan_beside(&spans, &|rows| Ok(Some(rows)), &mut |rows: SpanRows| {
@@ -96,24 +122,45 @@ impl Pairs {
                 },
             }
         };
-        let positions = batch.column(batch.num_columns() - 1).as_primitive::<UInt64Type>().values().clone();
-        let bytes: usize = rows.columns.iter().map(|column| column.get_array_memory_size()).sum();
+        let positions = batch
+            .column(batch.num_columns() - 1)
+            .as_primitive::<UInt64Type>()
+            .values()
+            .clone();
+        let bytes: usize = rows
+            .columns
+            .iter()
+            .map(|column| column.get_array_memory_size())
+            .sum();
         let most = (BATCH_BYTES / (bytes / rows.rows.max(1)).max(1)).clamp(1, BATCH_ROWS);
-        let until = positions[from..].partition_point(|position| *position < end).min(most) + from;
+        let until = positions[from..]
+            .partition_point(|position| *position < end)
+            .min(most)
+            + from;
         if until == from {
             self.current = Some((batch, from));
             return Ok(None);
         }
-        let before = |position: &u64| position.checked_sub(rows.first).and_then(|row| u32::try_from(row).ok());
-        let picks: Option<UInt32Array> =
-            positions[from..until].iter().map(|position| before(position).map(Some)).collect();
+        let before = |position: &u64| {
+            position
+                .checked_sub(rows.first)
+                .and_then(|row| u32::try_from(row).ok())
+        };
+        let picks: Option<UInt32Array> = positions[from..until]
+            .iter()
+            .map(|position| before(position).map(Some))
+            .collect();
         let picks = picks.ok_or_else(|| Fault::internal("a pair of a row that was read before"))?;
         let own = rows.columns.iter().map(|column| take_rows(column, &picks));
         // The position of the other side's row, and that of this side's, come last.
         let brought = schema.fields().len() - rows.columns.len();
-        let brought = batch.columns()[..brought].iter().map(|column| Ok(column.slice(from, until - from)));
-        let columns =
-            own.chain(brought).zip(schema.fields()).map(|(column, field)| Ok(cast(&column?, field.data_type())?));
+        let brought = batch.columns()[..brought]
+            .iter()
+            .map(|column| Ok(column.slice(from, until - from)));
+        let columns = own
+            .chain(brought)
+            .zip(schema.fields())
+            .map(|(column, field)| Ok(cast(&column?, field.data_type())?));
         let columns = columns.collect::<Result<Vec<_>>>()?;
         self.current = Some((batch, until));
         Ok(Some(RecordBatch::try_new(schema.clone(), columns)?))

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use forebay_commit::{RetainedIds, StateStore};
 use forebay_model::{
-    AnyAnalyzer, AnyState, Chunk, ContentId, Fault, Finding, Pipeline, Result, ScratchSpace, catch_panic, codes,
+    AnyAnalyzer, AnyState, Chunk, ContentId, Fault, Finding, Pipeline, Result, ScratchSpace,
+    catch_panic, codes,
 };
 use forebay_plan::{
-    AnalyzerId, AnalyzerLane, BaseId, Carry, ChainContext, ColumnTap, OpChain, RowCounts, WindowBudget,
+    AnalyzerId, AnalyzerLane, BaseId, Carry, ChainContext, ColumnTap, OpChain, RowCounts,
+    WindowBudget,
 };
 use forebay_storage::failpoint::{reading, step};
 use forebay_storage::{ChunkIterator, Event, EventListener, ScanRequest, ScratchDir};
@@ -116,12 +118,26 @@ struct LaneMerge {
 
 impl LaneExecution<'_> {
     /// Announces spans that are read in this order.
-    pub fn plan_reads(&self, learn: &LearnPass<'_>, tasks: impl Iterator<Item = SpanRef>) -> Result<()> {
+    pub fn plan_reads(
+        &self,
+        learn: &LearnPass<'_>,
+        tasks: impl Iterator<Item = SpanRef>,
+    ) -> Result<()> {
         let (ahead, place) = &self.ahead;
         for task in tasks {
-            let input = learn.context.input(self.lane.scans[task.scan].base)?.clone();
+            let input = learn
+                .context
+                .input(self.lane.scans[task.scan].base)?
+                .clone();
             let request = self.scans[task.scan].request.clone();
-            ahead.plan([((*place, task), PlannedSpan { input, span: task.span, request })])?;
+            ahead.plan([(
+                (*place, task),
+                PlannedSpan {
+                    input,
+                    span: task.span,
+                    request,
+                },
+            )])?;
         }
         Ok(())
     }
@@ -135,7 +151,11 @@ impl LaneExecution<'_> {
         let (ahead, place) = &self.ahead;
         let open = || {
             let input = learn.context.input(self.lane.scans[task.scan].base)?;
-            input.source.open(learn.context.io, &input.dataset.spans[task.span], &self.scans[task.scan].request)
+            input.source.open(
+                learn.context.io,
+                &input.dataset.spans[task.span],
+                &self.scans[task.scan].request,
+            )
         };
         ahead.take(learn.context.io, (*place, task), open)
     }
@@ -153,7 +173,11 @@ impl LearnResult {
 
 impl LearnPass<'_> {
     /// Learns the lanes. `along` first learns the units that it can fuse with writing.
-    pub fn run(&self, lanes: &[AnalyzerLane], along: Option<FusedLearnFn<'_>>) -> Result<LearnResult> {
+    pub fn run(
+        &self,
+        lanes: &[AnalyzerLane],
+        along: Option<FusedLearnFn<'_>>,
+    ) -> Result<LearnResult> {
         // Other runs may have committed states since this one was planned.
         self.store.refresh()?;
         let answers = self.answers(lanes, along);
@@ -162,7 +186,11 @@ impl LearnPass<'_> {
         answers.and_then(|answers| synced.map(|()| answers))
     }
 
-    fn answers(&self, lanes: &[AnalyzerLane], along: Option<FusedLearnFn<'_>>) -> Result<LearnResult> {
+    fn answers(
+        &self,
+        lanes: &[AnalyzerLane],
+        along: Option<FusedLearnFn<'_>>,
+    ) -> Result<LearnResult> {
         // As many threads as have memory for the states of the lane with the largest ones.
         let need = lanes
             .iter()
@@ -171,7 +199,10 @@ impl LearnPass<'_> {
         let fitting = self.context.memory.states_bytes() / need.max().unwrap_or(0).max(1);
         let threads = self.context.threads.min(fitting).max(1);
         let budget = self.context.memory.states_bytes() / threads;
-        let mut runs = lanes.iter().map(|lane| self.prepare(lane, budget)).collect::<Result<Vec<_>>>()?;
+        let mut runs = lanes
+            .iter()
+            .map(|lane| self.prepare(lane, budget))
+            .collect::<Result<Vec<_>>>()?;
         // Large lanes first, so that threads finish together.
         runs.sort_by_key(|run| std::cmp::Reverse(run.lane.bytes));
         let answers: Mutex<LearnResult> = Mutex::default();
@@ -179,16 +210,26 @@ impl LearnPass<'_> {
         let mut runs = match self.cluster {
             Some(cluster) => self.by_workers(runs, cluster, &turns, &answers)?,
             None => {
-                let partials = runs.iter().map(|run| IncrementalLane::new(self, run, &turns));
+                let partials = runs
+                    .iter()
+                    .map(|run| IncrementalLane::new(self, run, &turns));
                 let partials = partials.collect::<Result<Vec<_>>>()?;
                 let divided: Vec<&IncrementalLane<'_>> = partials.iter().flatten().collect();
-                let answer = |learned| divided.iter().try_for_each(|partials| partials.run(&answers, &learned));
+                let answer = |learned| {
+                    divided
+                        .iter()
+                        .try_for_each(|partials| partials.run(&answers, &learned))
+                };
                 match along {
                     Some(along) => along(&divided, &answer)?,
                     None => answer(FusedCoverage::default())?,
                 }
                 let is_done: Vec<bool> = partials.iter().map(Option::is_some).collect();
-                runs.into_iter().zip(is_done).filter(|(_, done)| !done).map(|(run, _)| run).collect()
+                runs.into_iter()
+                    .zip(is_done)
+                    .filter(|(_, done)| !done)
+                    .map(|(run, _)| run)
+                    .collect()
             }
         };
         let bytes = runs.iter().map(|run| self.lane_bytes(run.lane)).sum();
@@ -209,7 +250,9 @@ impl LearnPass<'_> {
             }
             Ok(())
         };
-        run_on_all(threads, &each).into_iter().collect::<Result<()>>()?;
+        run_on_all(threads, &each)
+            .into_iter()
+            .collect::<Result<()>>()?;
         answers.into_inner().map_err(|_| poisoned_lock())
     }
 
@@ -220,7 +263,11 @@ impl LearnPass<'_> {
             run.ahead = (ahead.clone(), place);
         }
         for together in runs.chunks(threads) {
-            let longest = together.iter().map(|run| run.tasks.len()).max().unwrap_or(0);
+            let longest = together
+                .iter()
+                .map(|run| run.tasks.len())
+                .max()
+                .unwrap_or(0);
             for at in 0..longest {
                 for run in together {
                     run.plan_reads(self, run.tasks.get(at).into_iter().copied())?;
@@ -240,16 +287,31 @@ impl LearnPass<'_> {
         answers: &Mutex<LearnResult>,
     ) -> Result<Vec<LaneExecution<'l>>> {
         let together = cluster.cluster.wait_for_slots(cluster.interrupt)? * LANES_PER_SLOT;
-        let done = parallel_map(together, runs.len(), &|lane| match IncrementalLane::new(self, &runs[lane], turns)? {
-            Some(partials) => partials.run(answers, &FusedCoverage::default()).map(|()| true),
+        let done = parallel_map(together, runs.len(), &|lane| match IncrementalLane::new(
+            self,
+            &runs[lane],
+            turns,
+        )? {
+            Some(partials) => partials
+                .run(answers, &FusedCoverage::default())
+                .map(|()| true),
             None => Ok(false),
         })?;
-        Ok(runs.into_iter().zip(done).filter(|(_, done)| !done).map(|(run, _)| run).collect())
+        Ok(runs
+            .into_iter()
+            .zip(done)
+            .filter(|(_, done)| !done)
+            .map(|(run, _)| run)
+            .collect())
     }
 
     /// Stored bytes of the columns that a lane reads.
     pub fn lane_bytes(&self, lane: &AnalyzerLane) -> u64 {
-        lane_bytes(lane, &|base| self.context.input(base).map_or(0, |input| input.dataset.bytes()))
+        lane_bytes(lane, &|base| {
+            self.context
+                .input(base)
+                .map_or(0, |input| input.dataset.bytes())
+        })
     }
 
     /// How many spans the lane with the most unread spans has to read, and of how many.
@@ -269,8 +331,10 @@ impl LearnPass<'_> {
     /// The bytes of a lane's states of bounded size, and the number of its other states, which fill the memory they get
     /// and spill the rest.
     pub fn need(&self, lane: &AnalyzerLane) -> (usize, usize) {
-        let sizes =
-            lane.asks.iter().map(|ask| fixed_bytes(self.context.program.bound.asks[*ask].ask.analyzer.as_ref()));
+        let sizes = lane
+            .asks
+            .iter()
+            .map(|ask| fixed_bytes(self.context.program.bound.asks[*ask].ask.analyzer.as_ref()));
         sizes.fold((0, 0), |(fixed, spilling), size| match size {
             Some(size) => (fixed + size, spilling),
             None => (fixed, spilling + 1),
@@ -279,7 +343,11 @@ impl LearnPass<'_> {
 
     pub fn prepare<'l>(&self, lane: &'l AnalyzerLane, budget: usize) -> Result<LaneExecution<'l>> {
         let bound = &self.context.program.bound;
-        let analyzers: Vec<_> = lane.asks.iter().map(|ask| &bound.asks[*ask].ask.analyzer).collect();
+        let analyzers: Vec<_> = lane
+            .asks
+            .iter()
+            .map(|ask| &bound.asks[*ask].ask.analyzer)
+            .collect();
         let keys = analyzers.iter().any(|analyzer| analyzer.needs_row_keys());
         let mut scans = Vec::new();
         let mut tasks = Vec::new();
@@ -289,26 +357,44 @@ impl LearnPass<'_> {
             for stream in &scan.streams {
                 let wants: Vec<ColumnTap> = stream.column_taps(bound).collect();
                 let compile = |told: ChainContext<'_>| {
-                    OpChain::new(bound, &stream.stream, &stream.needed, &scan.columns, &wants, told)
+                    OpChain::new(
+                        bound,
+                        &stream.stream,
+                        &stream.needed,
+                        &scan.columns,
+                        &wants,
+                        told,
+                    )
                 };
                 let chain = self.context.with_chains(compile)?;
-                let places =
-                    stream.taps.iter().map(|(ask, _)| index_of_ask(&lane.asks, *ask)).collect::<Result<_>>()?;
+                let places = stream
+                    .taps
+                    .iter()
+                    .map(|(ask, _)| index_of_ask(&lane.asks, *ask))
+                    .collect::<Result<_>>()?;
                 chains.push(TappedChain { chain, places });
             }
-            let rows = self.context.chunk_rows_max(chains.iter().map(|tapped| &tapped.chain));
+            let rows = self
+                .context
+                .chunk_rows_max(chains.iter().map(|tapped| &tapped.chain));
             let request = Arc::new(scan_request(self.context.program, scan, input, rows, keys));
             scans.push(LaneScan { request, chains });
             tasks.extend((0..input.dataset.spans.len()).map(|span| SpanRef { scan: index, span }));
         }
-        let in_order = scans.iter().flat_map(|scan: &LaneScan| &scan.chains).any(|tapped| tapped.chain.is_ordered());
+        let in_order = scans
+            .iter()
+            .flat_map(|scan: &LaneScan| &scan.chains)
+            .any(|tapped| tapped.chain.is_ordered());
         let (fixed, spilling) = self.need(lane);
         let share = budget.saturating_sub(fixed) / spilling.max(1);
         let share = share.max(SPILLING_STATE_BYTES_MIN.min(budget));
         let scratches = analyzers
             .iter()
             .map(|analyzer| {
-                self.scratch.scratch_with_budget(self.context.memory, fixed_bytes(analyzer.as_ref()).unwrap_or(share))
+                self.scratch.scratch_with_budget(
+                    self.context.memory,
+                    fixed_bytes(analyzer.as_ref()).unwrap_or(share),
+                )
             })
             .collect();
         Ok(LaneExecution {
@@ -334,8 +420,16 @@ impl LearnPass<'_> {
                 return Ok(Some(run));
             }
         }
-        let left = |run: &LaneExecution<'_>| run.tasks.len().saturating_sub(run.next.load(Ordering::Relaxed));
-        let Some(run) = runs.iter().filter(|run| !run.in_order && left(run) > 0).max_by_key(|run| left(run)) else {
+        let left = |run: &LaneExecution<'_>| {
+            run.tasks
+                .len()
+                .saturating_sub(run.next.load(Ordering::Relaxed))
+        };
+        let Some(run) = runs
+            .iter()
+            .filter(|run| !run.in_order && left(run) > 0)
+            .max_by_key(|run| left(run))
+        else {
             return Ok(None);
         };
         let mut merged = lock(&run.merged)?;
@@ -348,18 +442,37 @@ impl LearnPass<'_> {
     }
 
     pub fn zero(&self, run: &LaneExecution<'_>) -> Result<Vec<AnyState>> {
-        let analyzers = run.lane.asks.iter().map(|ask| &self.context.program.bound.asks[*ask].ask.analyzer);
-        analyzers.zip(&run.scratches).map(|(analyzer, scratch)| analyzer.zero(scratch)).collect()
+        let analyzers = run
+            .lane
+            .asks
+            .iter()
+            .map(|ask| &self.context.program.bound.asks[*ask].ask.analyzer);
+        analyzers
+            .zip(&run.scratches)
+            .map(|(analyzer, scratch)| analyzer.zero(scratch))
+            .collect()
     }
 
-    fn participate(&self, run: &LaneExecution<'_>, stop: &AtomicBool, answers: &Mutex<LearnResult>) -> Result<()> {
+    fn participate(
+        &self,
+        run: &LaneExecution<'_>,
+        stop: &AtomicBool,
+        answers: &Mutex<LearnResult>,
+    ) -> Result<()> {
         let mut counts = RowCounts::default();
-        let mut own = if run.order_free { Some(self.zero(run)?) } else { None };
-        let mut carry =
-            Carry::new(&WindowBudget::new(self.context.memory.states_bytes() / self.context.threads.max(1)));
+        let mut own = if run.order_free {
+            Some(self.zero(run)?)
+        } else {
+            None
+        };
+        let mut carry = Carry::new(&WindowBudget::new(
+            self.context.memory.states_bytes() / self.context.threads.max(1),
+        ));
         loop {
             let index = run.next.fetch_add(1, Ordering::Relaxed);
-            let Some(task) = run.tasks.get(index) else { break };
+            let Some(task) = run.tasks.get(index) else {
+                break;
+            };
             if stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
@@ -371,14 +484,22 @@ impl LearnPass<'_> {
                         task,
                         &mut carry,
                         stop,
-                        LaneStates { states, wants: &|_| true, counts: &mut counts },
+                        LaneStates {
+                            states,
+                            wants: &|_| true,
+                            counts: &mut counts,
+                        },
                     )? {
                         return Ok(());
                     }
                 }
                 None => {
                     let mut states = self.zero(run)?;
-                    let into = LaneStates { states: &mut states, wants: &|_| true, counts: &mut counts };
+                    let into = LaneStates {
+                        states: &mut states,
+                        wants: &|_| true,
+                        counts: &mut counts,
+                    };
                     if !self.spans(run, task, &mut carry, stop, into)? {
                         return Ok(());
                     }
@@ -441,7 +562,12 @@ impl LearnPass<'_> {
     }
 
     /// Inserts a finding that a worker computed.
-    pub fn hear(&self, ask: AnalyzerId, scratch: &Arc<dyn ScratchSpace>, answers: &Mutex<LearnResult>) -> Result<()> {
+    pub fn hear(
+        &self,
+        ask: AnalyzerId,
+        scratch: &Arc<dyn ScratchSpace>,
+        answers: &Mutex<LearnResult>,
+    ) -> Result<()> {
         let id = self.context.program.state_ids[ask];
         let analyzer = &self.context.program.bound.asks[ask].ask.analyzer;
         if let Some(finding) = self.store.shared_table(id, false)? {
@@ -450,16 +576,26 @@ impl LearnPass<'_> {
         }
         let mut found = BTreeMap::new();
         self.store.refresh()?;
-        let recalled = self.store.load_finding(id, analyzer.as_ref(), scratch, &mut found);
+        let recalled = self
+            .store
+            .load_finding(id, analyzer.as_ref(), scratch, &mut found);
         recalled.map_err(|fault| self.place(fault, ask))?;
         let finding = found.remove(&id).ok_or_else(|| {
-            let fault = Fault::new(codes::STORAGE, format!("a state that a worker committed ({id}) is gone"));
+            let fault = Fault::new(
+                codes::STORAGE,
+                format!("a state that a worker committed ({id}) is gone"),
+            );
             fault.hint("nothing is lost: run the same command again")
         })?;
         self.answer(ask, finding, answers)
     }
 
-    fn answer(&self, ask: AnalyzerId, finding: Arc<Finding>, answers: &Mutex<LearnResult>) -> Result<()> {
+    fn answer(
+        &self,
+        ask: AnalyzerId,
+        finding: Arc<Finding>,
+        answers: &Mutex<LearnResult>,
+    ) -> Result<()> {
         let id = self.context.program.state_ids[ask];
         lock(answers)?.findings.insert(id, finding);
         Ok(())
@@ -472,7 +608,8 @@ impl LearnPass<'_> {
         let analyzer = &self.context.program.bound.asks[ask].ask.analyzer;
         let found = catch_panic(|| {
             analyzer.condense(&mut state)?;
-            self.store.put_state(id, analyzer.as_ref(), &mut state, self.scratch, durable)?;
+            self.store
+                .put_state(id, analyzer.as_ref(), &mut state, self.scratch, durable)?;
             analyzer.finish(state)
         });
         let found = found.map_err(|fault| self.place(fault, ask))?;
@@ -480,9 +617,12 @@ impl LearnPass<'_> {
             // The coordinator is told next that the state is committed.
             self.store.sync()?;
         }
-        if (self.cluster.is_some() || self.on_worker) && found.table().num_rows() >= SHARED_FINDING_ROWS_MIN {
+        if (self.cluster.is_some() || self.on_worker)
+            && found.table().num_rows() >= SHARED_FINDING_ROWS_MIN
+        {
             let index = analyzer.index(&found)?;
-            self.store.share_finding(id, &found, index.as_ref(), self.scratch)?;
+            self.store
+                .share_finding(id, &found, index.as_ref(), self.scratch)?;
             if self.cluster.is_some() {
                 lock(&self.context.state.shared)?.push(id);
             }
@@ -490,14 +630,20 @@ impl LearnPass<'_> {
         Ok(found)
     }
 
-    fn merge(&self, run: &LaneExecution<'_>, merged: &mut LaneMerge, later: Vec<AnyState>) -> Result<()> {
+    fn merge(
+        &self,
+        run: &LaneExecution<'_>,
+        merged: &mut LaneMerge,
+        later: Vec<AnyState>,
+    ) -> Result<()> {
         let Some(states) = &mut merged.states else {
             merged.states = Some(later);
             return Ok(());
         };
         for ((ask, state), later) in run.lane.asks.iter().zip(states).zip(later) {
             let analyzer = &self.context.program.bound.asks[*ask].ask.analyzer;
-            catch_panic(|| analyzer.merge(state, later)).map_err(|fault| self.place(fault, *ask))?;
+            catch_panic(|| analyzer.merge(state, later))
+                .map_err(|fault| self.place(fault, *ask))?;
         }
         Ok(())
     }
@@ -509,9 +655,15 @@ impl LearnPass<'_> {
         tasks: &[SpanRef],
         carry: &mut Carry,
         stop: &AtomicBool,
-        LaneStates { states, wants, counts }: LaneStates<'_>,
+        LaneStates {
+            states,
+            wants,
+            counts,
+        }: LaneStates<'_>,
     ) -> Result<bool> {
-        let Some(scan) = tasks.first().map(|task| task.scan) else { return Ok(true) };
+        let Some(scan) = tasks.first().map(|task| task.scan) else {
+            return Ok(true);
+        };
         let bound = &self.context.program.bound;
         let LaneScan { request, chains } = &run.scans[scan];
         let input = self.context.input(run.lane.scans[scan].base)?;
@@ -524,7 +676,11 @@ impl LearnPass<'_> {
         let mut progress = ScanProgress::new(spans(), share.min(1.0));
         let mut run_through = |chunks: &[Chunk], carry: &mut Carry| {
             let skipped = chunks.iter().map(|chunk| chunk.skipped).sum();
-            let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64).sum::<u64>() + skipped;
+            let rows = chunks
+                .iter()
+                .map(|chunk| chunk.batch.num_rows() as u64)
+                .sum::<u64>()
+                + skipped;
             let mut streamed = RowCounts::default();
             for TappedChain { chain, places } in chains {
                 let counted = chain.run(chunks, carry, &mut |want, input| {
@@ -534,38 +690,67 @@ impl LearnPass<'_> {
                         return Ok(());
                     }
                     let analyzer = &bound.asks[ask].ask.analyzer;
-                    catch_panic(|| analyzer.update(&mut states[place], &input)).map_err(|fault| self.place(fault, ask))
+                    catch_panic(|| analyzer.update(&mut states[place], &input))
+                        .map_err(|fault| self.place(fault, ask))
                 });
-                streamed.add(counted.map_err(|fault| self.context.state.record_order_failure(carry, fault))?);
+                streamed.add(
+                    counted
+                        .map_err(|fault| self.context.state.record_order_failure(carry, fault))?,
+                );
             }
             // Rows that several chains take are read once.
-            counts.add(RowCounts { input: rows, skipped, ..streamed });
-            self.watch.on_event(Event::Progress { rows, bytes: progress.advance(rows) });
+            counts.add(RowCounts {
+                input: rows,
+                skipped,
+                ..streamed
+            });
+            self.watch.on_event(Event::Progress {
+                rows,
+                bytes: progress.advance(rows),
+            });
             Ok(())
         };
         // If several chains feed an analyzer, they take turns at each chunk.
         let rows_max = match chains.as_slice() {
-            [TappedChain { chain, .. }] => {
-                group_rows_max(request.batch_rows, chain, self.context.memory, self.context.threads)
-            }
+            [TappedChain { chain, .. }] => group_rows_max(
+                request.batch_rows,
+                chain,
+                self.context.memory,
+                self.context.threads,
+            ),
             _ => 0,
         };
         let mut open = |task: &SpanRef, carry: &mut Carry| {
-            for (TappedChain { chain, .. }, stream) in chains.iter().zip(&run.lane.scans[scan].streams) {
+            for (TappedChain { chain, .. }, stream) in
+                chains.iter().zip(&run.lane.scans[scan].streams)
+            {
                 let sorted = self.context.sorted_for(&stream.stream, chain)?;
-                sorted.iter().try_for_each(|sorted| sorted.attach(task.span, carry))?;
+                sorted
+                    .iter()
+                    .try_for_each(|sorted| sorted.attach(task.span, carry))?;
             }
             let span = &input.dataset.spans[task.span];
             let label = span.label();
             reading(&label);
             let chunks = run.open_ahead(self, *task)?;
-            Ok(Box::new(chunks.map(move |chunk| chunk.map_err(|fault| fault.file(&*label)))) as ChunkIter<'_>)
+            Ok(
+                Box::new(chunks.map(move |chunk| chunk.map_err(|fault| fault.file(&*label))))
+                    as ChunkIter<'_>,
+            )
         };
-        let groups = ChunkGroups { tasks, rows_max, stop, memory: self.context.memory };
+        let groups = ChunkGroups {
+            tasks,
+            rows_max,
+            stop,
+            memory: self.context.memory,
+        };
         let whole = groups.for_each(carry, &mut open, &mut run_through)?;
         step("have read", "a span");
         if whole {
-            self.watch.on_event(Event::Progress { rows: 0, bytes: progress.finish() });
+            self.watch.on_event(Event::Progress {
+                rows: 0,
+                bytes: progress.finish(),
+            });
         }
         Ok(whole)
     }
@@ -588,7 +773,9 @@ pub fn fixed_bytes(analyzer: &dyn AnyAnalyzer) -> Option<usize> {
 }
 
 fn index_of_ask(asks: &[AnalyzerId], ask: AnalyzerId) -> Result<usize> {
-    asks.iter().position(|known| *known == ask).ok_or_else(|| Fault::internal("a lane misses one of its questions"))
+    asks.iter()
+        .position(|known| *known == ask)
+        .ok_or_else(|| Fault::internal("a lane misses one of its questions"))
 }
 
 /// Stored bytes of what a lane is about.

@@ -1,6 +1,9 @@
 //! What a pass does: learn, write, materialize, sort, shuffle, and reuse what earlier runs left.
 
-#![allow(missing_docs, reason = "the interface of engine crates: what a field or method is called says what it is")]
+#![allow(
+    missing_docs,
+    reason = "the interface of engine crates: what a field or method is called says what it is"
+)]
 
 mod as_of_join;
 mod chunk_groups;
@@ -49,7 +52,9 @@ pub use fused_learn::{FusedCoverage, FusedLearnFn, FusionRequest};
 pub use incremental_learn::IncrementalLane;
 pub use interval_filter::IntervalFilter;
 pub use learn_pass::{LaneExecution, LearnPass, LearnResult, lane_bytes};
-pub use materialize::{FlowReader, MaterializePass, MaterializePlan, columns_to_read, fallible_batch_stream};
+pub use materialize::{
+    FlowReader, MaterializePass, MaterializePlan, columns_to_read, fallible_batch_stream,
+};
 pub use ordered_scan::SpanTimeline;
 pub use pass_context::PassContext;
 pub use query_engine::{query_runtime, stage_config};

@@ -20,12 +20,12 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
 use forebay_cluster::{QueryEnd, QueryRows};
 use forebay_model::{
-    ContentId, Dataset, Fault, IdBuilder, Result, WireFault, catch_panic, codes, find_io_error, is_unsized_vector,
-    logical_type,
+    ContentId, Dataset, Fault, IdBuilder, Result, WireFault, catch_panic, codes, find_io_error,
+    is_unsized_vector, logical_type,
 };
 use forebay_plan::{
-    Carry, ChainContext, ColumnTap, FutureRowsOp, GatherBy, GatherOp, NodeFlow, OpChain, OpId, PlanOp, WindowBudget,
-    query_plan, refuse_writing,
+    Carry, ChainContext, ColumnTap, FutureRowsOp, GatherBy, GatherOp, NodeFlow, OpChain, OpId,
+    PlanOp, WindowBudget, query_plan, refuse_writing,
 };
 use forebay_storage::{Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
 use forebay_threads::{for_current_span, poisoned_lock};
@@ -54,45 +54,90 @@ impl MaterializePass<'_> {
     /// Plans a gather over its inputs.
     pub fn open(&self, op: OpId) -> Result<MaterializePlan> {
         let bound = &self.context.program.bound;
-        let PlanOp::Gather(gather) = &bound.ops[op].op else { return Err(Fault::internal("not a gather")) };
+        let PlanOp::Gather(gather) = &bound.ops[op].op else {
+            return Err(Fault::internal("not a gather"));
+        };
         let lower = match &gather.lower {
             GatherBy::Query(lower) => lower,
             GatherBy::Future(_) => {
-                return Ok(MaterializePlan { op, plan: None, schema: gather.schema.clone() });
+                return Ok(MaterializePlan {
+                    op,
+                    plan: None,
+                    schema: gather.schema.clone(),
+                });
             }
             GatherBy::GroupBy(own) => {
-                let schema = self.resolve_group_by(self.only_flow(op)?, own, &gather.schema)?.schema;
-                return Ok(MaterializePlan { op, plan: None, schema });
+                let schema = self
+                    .resolve_group_by(self.only_flow(op)?, own, &gather.schema)?
+                    .schema;
+                return Ok(MaterializePlan {
+                    op,
+                    plan: None,
+                    schema,
+                });
             }
             GatherBy::Join { join, .. } => {
                 let schema = self.joined_schema(op, join)?;
-                return Ok(MaterializePlan { op, plan: None, schema });
+                return Ok(MaterializePlan {
+                    op,
+                    plan: None,
+                    schema,
+                });
             }
             GatherBy::OnePerKey { .. } => {
                 let schema = self.one_per_key_schema(self.only_flow(op)?)?;
-                return Ok(MaterializePlan { op, plan: None, schema });
+                return Ok(MaterializePlan {
+                    op,
+                    plan: None,
+                    schema,
+                });
             }
         };
         let mut inputs = Vec::new();
         for (name, flow) in bound.gather_inputs.get(&op).into_iter().flatten() {
-            let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
+            let columns: Vec<String> = flow
+                .schema
+                .fields()
+                .iter()
+                .map(|field| field.name().clone())
+                .collect();
             inputs.push(self.input_table(name, flow, &columns)?);
         }
         let plan = lower(inputs)?;
         refuse_writing(&plan)?;
         // The widths of vectors were not known when the steps were bound.
-        let fields = gather.schema.fields().iter().zip(plan.schema().fields()).map(|(declared, planned)| {
-            let open = is_unsized_vector(declared.data_type());
-            let data_type = if open { logical_type(planned.data_type()) } else { declared.data_type().clone() };
-            Field::new(declared.name(), data_type, true)
-        });
+        let fields = gather
+            .schema
+            .fields()
+            .iter()
+            .zip(plan.schema().fields())
+            .map(|(declared, planned)| {
+                let open = is_unsized_vector(declared.data_type());
+                let data_type = if open {
+                    logical_type(planned.data_type())
+                } else {
+                    declared.data_type().clone()
+                };
+                Field::new(declared.name(), data_type, true)
+            });
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        Ok(MaterializePlan { op, plan: Some(plan), schema })
+        Ok(MaterializePlan {
+            op,
+            plan: Some(plan),
+            schema,
+        })
     }
 
     /// The input of a gather with a single input.
     pub fn only_flow(&self, op: OpId) -> Result<&NodeFlow> {
-        match self.context.program.bound.gather_inputs.get(&op).map(Vec::as_slice) {
+        match self
+            .context
+            .program
+            .bound
+            .gather_inputs
+            .get(&op)
+            .map(Vec::as_slice)
+        {
             Some([(_, flow)]) => Ok(flow),
             _ => Err(Fault::internal("one row of each key of no rows")),
         }
@@ -106,7 +151,9 @@ impl MaterializePass<'_> {
         take: &mut dyn FnMut(RecordBatch) -> Result<()>,
     ) -> Result<u64> {
         let asks = self.context.program.bound.ops[op].asks.iter();
-        let findings = asks.map(|ask| self.context.finding(*ask)).collect::<Result<Vec<_>>>()?;
+        let findings = asks
+            .map(|ask| self.context.finding(*ask))
+            .collect::<Result<Vec<_>>>()?;
         let mut rows = 0;
         for batch in (future.rows)(&findings)? {
             let batch = batch?;
@@ -128,21 +175,53 @@ impl MaterializePass<'_> {
         let mut take = |batch: RecordBatch| rows.take(batch);
         let plan = match (plan, &self.context.program.bound.ops[op].op) {
             (Some(plan), _) => plan,
-            (None, PlanOp::Gather(GatherOp { lower: GatherBy::OnePerKey { keys, last }, .. })) => {
+            (
+                None,
+                PlanOp::Gather(GatherOp {
+                    lower: GatherBy::OnePerKey { keys, last },
+                    ..
+                }),
+            ) => {
                 return self.one_per_key(self.only_flow(op)?, keys, *last, &schema, &mut take);
             }
-            (None, PlanOp::Gather(GatherOp { lower: GatherBy::GroupBy(own), .. })) => {
-                return self.group_by(self.resolve_group_by(self.only_flow(op)?, own, &schema)?, &mut take);
+            (
+                None,
+                PlanOp::Gather(GatherOp {
+                    lower: GatherBy::GroupBy(own),
+                    ..
+                }),
+            ) => {
+                return self.group_by(
+                    self.resolve_group_by(self.only_flow(op)?, own, &schema)?,
+                    &mut take,
+                );
             }
-            (None, PlanOp::Gather(GatherOp { lower: GatherBy::Join { join, unmatched }, .. })) => {
+            (
+                None,
+                PlanOp::Gather(GatherOp {
+                    lower: GatherBy::Join { join, unmatched },
+                    ..
+                }),
+            ) => {
                 return self.join_pairs(op, join, *unmatched, &schema, &mut take);
             }
-            (None, PlanOp::Gather(GatherOp { lower: GatherBy::Future(future), .. })) => {
+            (
+                None,
+                PlanOp::Gather(GatherOp {
+                    lower: GatherBy::Future(future),
+                    ..
+                }),
+            ) => {
                 return self.future_rows(op, future, &mut take);
             }
             (None, _) => return Err(Fault::internal("a gather without a plan")),
         };
-        let mut rows = ConformedRows { schema: &schema, memory: self.context.memory, rows, count: 0 };
+        let mut rows = ConformedRows {
+            schema: &schema,
+            memory: self.context.memory,
+            rows,
+            count: 0,
+        };
         if let Some(workers) = workers {
             match self.query_on_workers(op, workers, &mut rows) {
                 Ok(QueryEnd::Done) => return Ok(rows.count),
@@ -150,7 +229,9 @@ impl MaterializePass<'_> {
                 // Each worker has a share of the rows, but less memory for it than the coordinator may have.
                 Err(fault) if fault.code() == codes::MEMORY => {
                     let label = &self.context.program.bound.ops[op].label;
-                    let message = format!("`{label}` does not fit into the memory of workers: the coordinator runs it");
+                    let message = format!(
+                        "`{label}` does not fit into the memory of workers: the coordinator runs it"
+                    );
                     self.watch.on_event(Event::Warning { message });
                     rows.restart()?;
                 }
@@ -160,11 +241,17 @@ impl MaterializePass<'_> {
         let context = self.engine_context()?;
         let place = |error: DataFusionError| self.query_fault(op, error);
         let state = context.state();
-        let physical = self.context.io.block_on(query_plan(&state, &plan))?.map_err(place)?;
+        let physical = self
+            .context
+            .io
+            .block_on(query_plan(&state, &plan))?
+            .map_err(place)?;
         let mut stream = self
             .context
             .io
-            .block_on(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })?
+            .block_on(async {
+                datafusion::physical_plan::execute_stream(physical, state.task_ctx())
+            })?
             .map_err(place)?;
         while let Some(batch) = self.context.io.block_on(stream.next())? {
             rows.take(batch.map_err(place)?)?;
@@ -174,22 +261,37 @@ impl MaterializePass<'_> {
 
     /// The fault for an error of the engine that runs a query.
     pub(crate) fn query_fault(&self, op: OpId, error: DataFusionError) -> Fault {
-        self.scratch.locate_fault(engine_fault(error, &self.context.program.bound.ops[op].label))
+        self.scratch.locate_fault(engine_fault(
+            error,
+            &self.context.program.bound.ops[op].label,
+        ))
     }
 
     pub fn engine_context(&self) -> Result<SessionContext> {
         let config = query_config(self.context.memory, self.context.threads);
         let runtime = query_runtime(self.context.memory, self.scratch.path())?;
-        let state =
-            SessionStateBuilder::new().with_config(config).with_runtime_env(runtime).with_default_features().build();
+        let state = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(runtime)
+            .with_default_features()
+            .build();
         Ok(SessionContext::new_with_state(state))
     }
 
     /// Columns of a flow as a table of one partition per thread, with the position of each row.
-    pub fn input_table(&self, name: &str, flow: &NodeFlow, columns: &[String]) -> Result<LogicalPlan> {
+    pub fn input_table(
+        &self,
+        name: &str,
+        flow: &NodeFlow,
+        columns: &[String],
+    ) -> Result<LogicalPlan> {
         let FlowSpans { schema, tasks } = self.spans(flow, columns)?;
         // Window state depends on the rows before: one thread reads all spans in order.
-        let threads = if in_order(&tasks) { 1 } else { self.context.threads.max(1) };
+        let threads = if in_order(&tasks) {
+            1
+        } else {
+            self.context.threads.max(1)
+        };
         let share = tasks.len().div_ceil(threads).max(1);
         let rows = |tasks: &[NumberedSpan]| {
             let rows = SpanStream {
@@ -206,7 +308,11 @@ impl MaterializePass<'_> {
             false => tasks.chunks(share).map(rows).collect(),
         };
         let fault = |error| engine_fault(error, name);
-        one_time_table(name, StreamingTable::try_new(schema, partitions).map_err(fault)?).map_err(fault)
+        one_time_table(
+            name,
+            StreamingTable::try_new(schema, partitions).map_err(fault)?,
+        )
+        .map_err(fault)
     }
 
     /// The spans to read for some columns of a flow.
@@ -214,19 +320,34 @@ impl MaterializePass<'_> {
         let wanted: Vec<&str> = columns.iter().map(String::as_str).collect();
         let mut tasks = Vec::new();
         for stream in &flow.streams {
-            let slice = forebay_plan::slice_for_columns(&self.context.program.bound, stream, &wanted);
-            let want = ColumnTap { after: stream.ops.len(), columns: columns.to_vec(), part: None };
+            let slice =
+                forebay_plan::slice_for_columns(&self.context.program.bound, stream, &wanted);
+            let want = ColumnTap {
+                after: stream.ops.len(),
+                columns: columns.to_vec(),
+                part: None,
+            };
             let compile = |told: ChainContext<'_>| {
                 let bound = &self.context.program.bound;
-                OpChain::new(bound, stream, &slice.0, &slice.1, std::slice::from_ref(&want), told)
+                OpChain::new(
+                    bound,
+                    stream,
+                    &slice.0,
+                    &slice.1,
+                    std::slice::from_ref(&want),
+                    told,
+                )
             };
             let chain = self.context.with_chains(compile)?;
             let sorted = self.context.sorted_for(stream, &chain)?;
             let input = self.context.input(stream.base)?.clone();
             let rows_max = self.context.chunk_rows_max([&chain].into_iter());
             // Batches of wide rows wait in a queue.
-            let share = self.context.memory.rows_bytes() / (self.context.threads.max(1) * (QUEUE_BATCHES + 2));
-            let rows_max = rows_max.min(share / stored_row_bytes(&input.dataset, &slice.1).max(1)).max(1);
+            let share = self.context.memory.rows_bytes()
+                / (self.context.threads.max(1) * (QUEUE_BATCHES + 2));
+            let rows_max = rows_max
+                .min(share / stored_row_bytes(&input.dataset, &slice.1).max(1))
+                .max(1);
             let request = ScanRequest {
                 columns: slice.1,
                 schema: input.dataset.schema.clone(),
@@ -235,12 +356,24 @@ impl MaterializePass<'_> {
                 row_keys: false,
             };
             let order_failure = self.context.state.order_failure.clone();
-            let part = Arc::new(StreamInput { chain, input, request, sorted, order_failure });
+            let part = Arc::new(StreamInput {
+                chain,
+                input,
+                request,
+                sorted,
+                order_failure,
+            });
             let first = tasks.len();
             let spans = 0..part.input.dataset.spans.len();
-            tasks.extend(spans.map(|span| NumberedSpan { number: first + span, input: part.clone(), span }));
+            tasks.extend(spans.map(|span| NumberedSpan {
+                number: first + span,
+                input: part.clone(),
+                span,
+            }));
         }
-        let learned = tasks.first().map(|task: &NumberedSpan| task.input.chain.fields(0));
+        let learned = tasks
+            .first()
+            .map(|task: &NumberedSpan| task.input.chain.fields(0));
         let schema = match learned {
             Some(fields) => with_position(fields.iter().cloned()),
             None => schema_with_positions(flow, columns)?,
@@ -256,7 +389,14 @@ impl MaterializePass<'_> {
         take: &mut dyn FnMut(RecordBatch) -> bool,
     ) -> Result<()> {
         let carry = Carry::new(&WindowBudget::new(self.windows_bytes()));
-        send_batches(&tasks[which], schema, self.context.io, self.watch.as_ref(), carry, take)
+        send_batches(
+            &tasks[which],
+            schema,
+            self.context.io,
+            self.watch.as_ref(),
+            carry,
+            take,
+        )
     }
 
     /// Reads spans in order, with strings in the layout in which they come; stops when `take` returns false.
@@ -267,7 +407,14 @@ impl MaterializePass<'_> {
         take: &mut dyn FnMut(SpanRows) -> Result<bool>,
     ) -> Result<()> {
         let carry = Carry::new(&WindowBudget::new(self.windows_bytes()));
-        scan_spans(&tasks[which], schema, self.context.io, self.watch.as_ref(), carry, take)
+        scan_spans(
+            &tasks[which],
+            schema,
+            self.context.io,
+            self.watch.as_ref(),
+            carry,
+            take,
+        )
     }
 
     /// Reads all spans in order on a thread of its own. What `convert` makes of them there comes to `take` here.
@@ -296,10 +443,21 @@ impl MaterializePass<'_> {
     /// A reader of some columns of a flow. Without columns, its batches have rows only.
     pub fn reader(&self, flow: &NodeFlow, columns: &[String]) -> Result<FlowReader> {
         let spans = self.spans(flow, &columns_to_read(flow, columns))?;
-        let schema = Arc::new(spans.schema.project(&(0..columns.len()).collect::<Vec<_>>())?);
+        let schema = Arc::new(
+            spans
+                .schema
+                .project(&(0..columns.len()).collect::<Vec<_>>())?,
+        );
         let (io, watch) = (self.context.io.clone(), self.watch.clone());
         let order_failure = self.context.state.order_failure.clone();
-        Ok(FlowReader { spans, schema, io, watch, memory: self.context.memory, order_failure })
+        Ok(FlowReader {
+            spans,
+            schema,
+            io,
+            watch,
+            memory: self.context.memory,
+            order_failure,
+        })
     }
 
     /// Names all that there is to read of a flow.
@@ -324,25 +482,42 @@ fn windows_bytes(memory: MemoryBudget) -> usize {
 /// The columns by which rows are read: one of them counts rows of which no column is wanted.
 pub fn columns_to_read(flow: &NodeFlow, columns: &[String]) -> Vec<String> {
     match columns.is_empty() {
-        true => flow.schema.fields().iter().take(1).map(|field| field.name().clone()).collect(),
+        true => flow
+            .schema
+            .fields()
+            .iter()
+            .take(1)
+            .map(|field| field.name().clone())
+            .collect(),
         false => columns.to_vec(),
     }
 }
 
 /// The names of a flow's columns.
 pub fn column_names(flow: &NodeFlow) -> Vec<String> {
-    flow.schema.fields().iter().map(|field| field.name().clone()).collect()
+    flow.schema
+        .fields()
+        .iter()
+        .map(|field| field.name().clone())
+        .collect()
 }
 
 /// Stored bytes of some columns of a row, on the average; 0 if not known.
 fn stored_row_bytes(dataset: &Dataset, columns: &[String]) -> usize {
-    let bytes = dataset.bytes_of_columns(columns).unwrap_or_else(|| dataset.bytes());
-    dataset.rows().and_then(|rows| bytes.checked_div(rows)).map_or(0, |bytes| bytes as usize)
+    let bytes = dataset
+        .bytes_of_columns(columns)
+        .unwrap_or_else(|| dataset.bytes());
+    dataset
+        .rows()
+        .and_then(|rows| bytes.checked_div(rows))
+        .map_or(0, |bytes| bytes as usize)
 }
 
 /// Columns of a flow, followed by the position of each row.
 pub fn schema_with_positions(flow: &NodeFlow, columns: &[String]) -> Result<SchemaRef> {
-    let fields = columns.iter().map(|column| Ok(flow.schema.field_with_name(column)?.clone()));
+    let fields = columns
+        .iter()
+        .map(|column| Ok(flow.schema.field_with_name(column)?.clone()));
     Ok(with_position(fields.collect::<Result<Vec<_>>>()?))
 }
 
@@ -351,7 +526,11 @@ fn with_position(fields: impl IntoIterator<Item = Field>) -> SchemaRef {
         let data_type = logical_type(field.data_type());
         field.with_data_type(data_type).with_nullable(true)
     });
-    Arc::new(Schema::new(fields.chain([Field::new(GatherOp::ROW, DataType::UInt64, false)]).collect::<Vec<_>>()))
+    Arc::new(Schema::new(
+        fields
+            .chain([Field::new(GatherOp::ROW, DataType::UInt64, false)])
+            .collect::<Vec<_>>(),
+    ))
 }
 
 /// A table that can be read once.
@@ -387,23 +566,43 @@ impl FlowReader {
     }
 
     /// Sends the rows of some spans, in order, until `send` returns false.
-    pub fn read(&self, which: Range<usize>, send: &mut dyn FnMut(RecordBatch) -> bool) -> Result<()> {
-        let tasks = self.spans.tasks.get(which).ok_or_else(|| Fault::internal("spans that are not there"))?;
+    pub fn read(
+        &self,
+        which: Range<usize>,
+        send: &mut dyn FnMut(RecordBatch) -> bool,
+    ) -> Result<()> {
+        let tasks = self
+            .spans
+            .tasks
+            .get(which)
+            .ok_or_else(|| Fault::internal("spans that are not there"))?;
         let carry = Carry::new(&WindowBudget::new(windows_bytes(self.memory)));
         let mut checked = Ok(());
-        send_batches(tasks, &self.spans.schema, &self.io, self.watch.as_ref(), carry, &mut |batch| {
-            checked = self.memory.check();
-            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-            let columns = batch.columns().iter().take(self.schema.fields().len()).cloned().collect();
-            match RecordBatch::try_new_with_options(self.schema.clone(), columns, &options) {
-                Ok(batch) if checked.is_ok() => send(batch),
-                Ok(_) => false,
-                Err(error) => {
-                    checked = Err(error.into());
-                    false
+        send_batches(
+            tasks,
+            &self.spans.schema,
+            &self.io,
+            self.watch.as_ref(),
+            carry,
+            &mut |batch| {
+                checked = self.memory.check();
+                let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+                let columns = batch
+                    .columns()
+                    .iter()
+                    .take(self.schema.fields().len())
+                    .cloned()
+                    .collect();
+                match RecordBatch::try_new_with_options(self.schema.clone(), columns, &options) {
+                    Ok(batch) if checked.is_ok() => send(batch),
+                    Ok(_) => false,
+                    Err(error) => {
+                        checked = Err(error.into());
+                        false
+                    }
                 }
-            }
-        })?;
+            },
+        )?;
         checked
     }
 }
@@ -416,7 +615,10 @@ impl FlowSpans {
 
     /// Stored bytes of each span.
     pub fn bytes(&self) -> Vec<u64> {
-        self.tasks.iter().map(|task| task.input.input.dataset.spans[task.span].bytes()).collect()
+        self.tasks
+            .iter()
+            .map(|task| task.input.input.dataset.spans[task.span].bytes())
+            .collect()
     }
 
     /// Whether the output of a span depends on the spans before it.
@@ -477,9 +679,16 @@ impl PartitionStream for SpanStream {
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (tasks, schema, io, watch) = (self.tasks.clone(), self.schema.clone(), self.io.clone(), self.watch.clone());
+        let (tasks, schema, io, watch) = (
+            self.tasks.clone(),
+            self.schema.clone(),
+            self.io.clone(),
+            self.watch.clone(),
+        );
         let carry = Carry::new(&WindowBudget::new(self.bytes_max));
-        batch_stream(&self.schema, move |send| send_batches(&tasks, &schema, &io, watch.as_ref(), carry, send))
+        batch_stream(&self.schema, move |send| {
+            send_batches(&tasks, &schema, &io, watch.as_ref(), carry, send)
+        })
     }
 }
 
@@ -495,11 +704,17 @@ pub fn batch_stream(
 /// Like `batch_stream`, of a producer that makes the engine's errors itself.
 pub fn fallible_batch_stream(
     schema: &SchemaRef,
-    produce: impl FnOnce(&mut dyn FnMut(RecordBatch) -> bool) -> Result<(), DataFusionError> + Send + 'static,
+    produce: impl FnOnce(&mut dyn FnMut(RecordBatch) -> bool) -> Result<(), DataFusionError>
+    + Send
+    + 'static,
 ) -> SendableRecordBatchStream {
     let (sender, receiver) = tokio::sync::mpsc::channel(QUEUE_BATCHES);
     std::thread::spawn(for_current_span(move || {
-        let produced = catch_panic(|| Ok(produce(&mut |batch| sender.blocking_send(Ok(batch)).is_ok())));
+        let produced = catch_panic(|| {
+            Ok(produce(&mut |batch| {
+                sender.blocking_send(Ok(batch)).is_ok()
+            }))
+        });
         // Without this error a failed stream would look complete.
         if let Err(error) = produced.unwrap_or_else(|fault| Err(external_error(fault))) {
             let _ = sender.blocking_send(Err(error));
@@ -533,12 +748,28 @@ fn send_batches(
     carry: Carry,
     send: &mut dyn FnMut(RecordBatch) -> bool,
 ) -> Result<()> {
-    scan_spans(tasks, schema, io, watch, carry, &mut |SpanRows { columns, rows, first }| {
-        let columns = columns.iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
-        let mut columns = columns.collect::<Result<Vec<_>, _>>()?;
-        columns.push(Arc::new(UInt64Array::from_iter_values(first..first + rows as u64)));
-        Ok(send(RecordBatch::try_new(schema.clone(), columns)?))
-    })
+    scan_spans(
+        tasks,
+        schema,
+        io,
+        watch,
+        carry,
+        &mut |SpanRows {
+                  columns,
+                  rows,
+                  first,
+              }| {
+            let columns = columns
+                .iter()
+                .zip(schema.fields())
+                .map(|(column, field)| cast(column, field.data_type()));
+            let mut columns = columns.collect::<Result<Vec<_>, _>>()?;
+            columns.push(Arc::new(UInt64Array::from_iter_values(
+                first..first + rows as u64,
+            )));
+            Ok(send(RecordBatch::try_new(schema.clone(), columns)?))
+        },
+    )
 }
 
 fn scan_spans(
@@ -550,33 +781,62 @@ fn scan_spans(
     take: &mut dyn FnMut(SpanRows) -> Result<bool>,
 ) -> Result<()> {
     let ahead = ReadAhead::new(1);
-    for NumberedSpan { number, input: part, span } in tasks {
+    for NumberedSpan {
+        number,
+        input: part,
+        span,
+    } in tasks
+    {
         let (input, request) = (part.input.clone(), Arc::new(part.request.clone()));
-        ahead.plan([(*number, PlannedSpan { input, span: *span, request })])?;
+        ahead.plan([(
+            *number,
+            PlannedSpan {
+                input,
+                span: *span,
+                request,
+            },
+        )])?;
     }
-    for NumberedSpan { number, input: part, span: place } in tasks {
+    for NumberedSpan {
+        number,
+        input: part,
+        span: place,
+    } in tasks
+    {
         let span = &part.input.dataset.spans[*place];
         // The span's number above, the row below: ascending in canonical order, however spans are divided among
         // threads.
         let mut row = (*number as u64) << ROW_BITS;
-        part.sorted.iter().try_for_each(|sorted| sorted.attach(*place, &mut carry))?;
+        part.sorted
+            .iter()
+            .try_for_each(|sorted| sorted.attach(*place, &mut carry))?;
         let open = || part.input.source.open(io, span, &part.request);
         for chunk in ahead.take(io, *number, open)? {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut read = None;
-            let streamed = part.chain.run(std::slice::from_ref(&chunk), &mut carry, &mut |_, input| {
-                let columns = input.columns.iter().zip(schema.fields());
-                let columns = columns.map(|(column, field)| match logical_type(column.data_type()) {
-                    own if own == *field.data_type() => Ok(column.clone()),
-                    _ => cast(column, field.data_type()),
-                });
-                let columns = columns.collect::<Result<Vec<_>, _>>()?;
-                read = Some(SpanRows { columns, rows: input.rows, first: row });
-                row += input.rows as u64;
-                Ok(())
-            });
+            let streamed =
+                part.chain
+                    .run(std::slice::from_ref(&chunk), &mut carry, &mut |_, input| {
+                        let columns = input.columns.iter().zip(schema.fields());
+                        let columns =
+                            columns.map(|(column, field)| match logical_type(column.data_type()) {
+                                own if own == *field.data_type() => Ok(column.clone()),
+                                _ => cast(column, field.data_type()),
+                            });
+                        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+                        read = Some(SpanRows {
+                            columns,
+                            rows: input.rows,
+                            first: row,
+                        });
+                        row += input.rows as u64;
+                        Ok(())
+                    });
             streamed.map_err(|fault| record_order_failure(&part.order_failure, &carry, fault))?;
-            watch.on_event(Event::Progress { rows: chunk.batch.num_rows() as u64, bytes: 0 });
+            watch.on_event(Event::Progress {
+                rows: chunk.batch.num_rows() as u64,
+                bytes: 0,
+            });
             if let Some(read) = read.filter(|read| read.rows > 0)
                 && !take(read)?
             {
@@ -611,17 +871,25 @@ impl QueryRows for ConformedRows<'_> {
 
 /// Casts the engine's rows to the declared columns.
 fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
-    Ok(RecordBatch::try_new(schema.clone(), columns.collect::<Result<Vec<_>, _>>()?)?)
+    let columns = batch
+        .columns()
+        .iter()
+        .zip(schema.fields())
+        .map(|(column, field)| cast(column, field.data_type()));
+    Ok(RecordBatch::try_new(
+        schema.clone(),
+        columns.collect::<Result<Vec<_>, _>>()?,
+    )?)
 }
 
 /// The fault for an error of the engine; faults of this workspace are unwrapped.
 pub fn engine_fault(error: DataFusionError, label: &str) -> Fault {
     fn ours(error: DataFusionError) -> Result<Fault, DataFusionError> {
         match error {
-            DataFusionError::External(inner) => {
-                inner.downcast::<Fault>().map(|fault| *fault).map_err(DataFusionError::External)
-            }
+            DataFusionError::External(inner) => inner
+                .downcast::<Fault>()
+                .map(|fault| *fault)
+                .map_err(DataFusionError::External),
             DataFusionError::Context(text, inner) => {
                 ours(*inner).map_err(|inner| DataFusionError::Context(text, Box::new(inner)))
             }
@@ -633,7 +901,10 @@ pub fn engine_fault(error: DataFusionError, label: &str) -> Fault {
         Err(error) => error,
     };
     // Several partitions may share the error of the one that failed; none owns it.
-    let mut chain = std::iter::successors(Some(&error as &(dyn std::error::Error + 'static)), |error| error.source());
+    let mut chain = std::iter::successors(
+        Some(&error as &(dyn std::error::Error + 'static)),
+        |error| error.source(),
+    );
     if let Some(fault) = chain.find_map(|error| error.downcast_ref::<Fault>()) {
         return WireFault::from(fault).into();
     }
@@ -642,11 +913,22 @@ pub fn engine_fault(error: DataFusionError, label: &str) -> Fault {
         return Fault::disk(format!("`{label}` cannot spill"), disk).step(label);
     }
     let (code, message, hint) = match error.find_root() {
-        DataFusionError::ResourcesExhausted(_) => {
-            (codes::MEMORY, "does not fit into the memory limit even with spilling", "raise --memory")
+        DataFusionError::ResourcesExhausted(_) => (
+            codes::MEMORY,
+            "does not fit into the memory limit even with spilling",
+            "raise --memory",
+        ),
+        DataFusionError::ArrowError(..) => {
+            (codes::BAD_ROW, "cannot be computed", "look at the cause")
         }
-        DataFusionError::ArrowError(..) => (codes::BAD_ROW, "cannot be computed", "look at the cause"),
-        _ => (codes::EXPRESSION, "cannot be run by the query engine", "look at the cause"),
+        _ => (
+            codes::EXPRESSION,
+            "cannot be run by the query engine",
+            "look at the cause",
+        ),
     };
-    Fault::new(code, format!("`{label}` {message}")).step(label).cause(error).hint(hint)
+    Fault::new(code, format!("`{label}` {message}"))
+        .step(label)
+        .cause(error)
+        .hint(hint)
 }

@@ -39,65 +39,116 @@ impl MaterializePass<'_> {
         let stays = self.select_rows(&self.spans(flow, keys)?, last)?;
         let spans = self.spans(flow, &column_names(flow))?;
         let mut rows = 0;
-        self.scan_beside(&spans, &|read| filter_kept(read, &stays, schema), &mut |batch: RecordBatch| {
-            rows += batch.num_rows() as u64;
-            self.context.memory.check()?;
-            take(batch)
-        })?;
+        self.scan_beside(
+            &spans,
+            &|read| filter_kept(read, &stays, schema),
+            &mut |batch: RecordBatch| {
+                rows += batch.num_rows() as u64;
+                self.context.memory.check()?;
+                take(batch)
+            },
+        )?;
         Ok(rows)
     }
 
     /// Reads the keys of all rows and decides which rows to keep.
     fn select_rows(&self, spans: &FlowSpans, last: bool) -> Result<KeptRows> {
         let keys = spans.schema.fields().len() - 1;
-        let function = if last { GroupFunction::LastRow } else { GroupFunction::FirstRow };
-        let types = spans.schema.fields().iter().take(keys).map(|field| field.data_type().clone());
+        let function = if last {
+            GroupFunction::LastRow
+        } else {
+            GroupFunction::FirstRow
+        };
+        let types = spans
+            .schema
+            .fields()
+            .iter()
+            .take(keys)
+            .map(|field| field.data_type().clone());
         let spec = Arc::new(GroupBy {
-            keys: types.map(|data_type| GroupKey { data_type, bucket: None }).collect(),
+            keys: types
+                .map(|data_type| GroupKey {
+                    data_type,
+                    bucket: None,
+                })
+                .collect(),
             values: Vec::new(),
             results: vec![GroupResult { function, value: 0 }],
         });
         let mut stays = KeptRows::new();
-        self.group_rows(spans, &spec, keys)?.for_each_unordered(|results| {
-            let positions = results.first().and_then(|column| column.as_primitive_opt::<UInt64Type>());
-            let positions = positions.ok_or_else(|| Fault::internal("groups without positions"))?;
-            let mut words_max: BTreeMap<u64, usize> = BTreeMap::new();
-            for position in positions.values() {
-                let words = words_max.entry(position >> ROW_BITS).or_default();
-                *words = (*words).max((position & ROW_MASK) as usize / 64 + 1);
-            }
-            for (span, words) in words_max {
-                let held = stays.entry(span).or_default();
-                if words > held.len() {
-                    let more = words.max(2 * held.len());
-                    self.context.memory.admit(MemoryRequest { now: more * size_of::<u64>(), later: 0 }, 0)?;
-                    held.resize(more, 0);
+        self.group_rows(spans, &spec, keys)?
+            .for_each_unordered(|results| {
+                let positions = results
+                    .first()
+                    .and_then(|column| column.as_primitive_opt::<UInt64Type>());
+                let positions =
+                    positions.ok_or_else(|| Fault::internal("groups without positions"))?;
+                let mut words_max: BTreeMap<u64, usize> = BTreeMap::new();
+                for position in positions.values() {
+                    let words = words_max.entry(position >> ROW_BITS).or_default();
+                    *words = (*words).max((position & ROW_MASK) as usize / 64 + 1);
                 }
-            }
-            for position in positions.values() {
-                let word = stays.get_mut(&(position >> ROW_BITS));
-                let word = word.and_then(|words| words.get_mut((position & ROW_MASK) as usize / 64));
-                *word.ok_or_else(|| Fault::internal("a row that was not read"))? |= 1 << (position % 64);
-            }
-            Ok(())
-        })?;
+                for (span, words) in words_max {
+                    let held = stays.entry(span).or_default();
+                    if words > held.len() {
+                        let more = words.max(2 * held.len());
+                        self.context.memory.admit(
+                            MemoryRequest {
+                                now: more * size_of::<u64>(),
+                                later: 0,
+                            },
+                            0,
+                        )?;
+                        held.resize(more, 0);
+                    }
+                }
+                for position in positions.values() {
+                    let word = stays.get_mut(&(position >> ROW_BITS));
+                    let word =
+                        word.and_then(|words| words.get_mut((position & ROW_MASK) as usize / 64));
+                    *word.ok_or_else(|| Fault::internal("a row that was not read"))? |=
+                        1 << (position % 64);
+                }
+                Ok(())
+            })?;
         Ok(stays)
     }
 }
 
 /// The kept rows, in the types of the schema; `None` if there are none.
-fn filter_kept(read: SpanRows, stays: &KeptRows, schema: &SchemaRef) -> Result<Option<RecordBatch>> {
-    let Some(words) = stays.get(&(read.first >> ROW_BITS)) else { return Ok(None) };
+fn filter_kept(
+    read: SpanRows,
+    stays: &KeptRows,
+    schema: &SchemaRef,
+) -> Result<Option<RecordBatch>> {
+    let Some(words) = stays.get(&(read.first >> ROW_BITS)) else {
+        return Ok(None);
+    };
     let first = (read.first & ROW_MASK) as usize;
-    let is_staying = |row: usize| words.get(row / 64).is_some_and(|word| word >> (row % 64) & 1 == 1);
+    let is_staying = |row: usize| {
+        words
+            .get(row / 64)
+            .is_some_and(|word| word >> (row % 64) & 1 == 1)
+    };
     let kept = BooleanBuffer::collect_bool(read.rows, |row| is_staying(first + row));
     let kept = BooleanArray::new(kept, None);
     if kept.true_count() == 0 {
         return Ok(None);
     }
-    let columns = read.columns.iter().zip(schema.fields()).map(|(column, field)| {
-        let column = if kept.true_count() == read.rows { column } else { &filter(column, &kept)? };
-        Ok(cast(column, field.data_type())?)
-    });
-    Ok(Some(RecordBatch::try_new(schema.clone(), columns.collect::<Result<Vec<_>>>()?)?))
+    let columns = read
+        .columns
+        .iter()
+        .zip(schema.fields())
+        .map(|(column, field)| {
+            let column = if kept.true_count() == read.rows {
+                column
+            } else {
+                &filter(column, &kept)?
+            };
+            Ok(cast(column, field.data_type())?)
+        });
+    Ok(Some(RecordBatch::try_new(
+        schema.clone(),
+        columns.collect::<Result<Vec<_>>>()?,
+    )?))
 }

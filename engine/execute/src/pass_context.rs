@@ -68,13 +68,20 @@ impl<'a> PassContext<'a> {
         if !chains.clone().any(OpChain::gains_by_rows) {
             return batch_rows;
         }
-        let row_bytes = VALUE_BYTES * chains.map(OpChain::columns_max).sum::<usize>().max(1) + vectors;
+        let row_bytes =
+            VALUE_BYTES * chains.map(OpChain::columns_max).sum::<usize>().max(1) + vectors;
         let fitting = share / row_bytes;
-        batch_rows.saturating_mul(WINDOW_BATCHES).min(fitting).max(batch_rows)
+        batch_rows
+            .saturating_mul(WINDOW_BATCHES)
+            .min(fitting)
+            .max(batch_rows)
     }
 
     /// Compiles chains with the findings and row orders of the run.
     pub fn with_chains<R>(&self, compile: impl FnOnce(ChainContext<'_>) -> Result<R>) -> Result<R> {
-        compile(ChainContext { finding: &|ask| self.finding(ask), row_order: &|op| self.state.row_order(op) })
+        compile(ChainContext {
+            finding: &|ask| self.finding(ask),
+            row_order: &|op| self.state.row_order(op),
+        })
     }
 }

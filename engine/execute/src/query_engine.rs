@@ -29,12 +29,17 @@ pub fn query_config(memory: MemoryBudget, threads: usize) -> SessionConfig {
 }
 
 /// Settings for a plan of which this process executes so many partitions at a time, wherever it was planned.
-pub fn stage_config(config: SessionConfig, memory: MemoryBudget, partitions: usize) -> SessionConfig {
+pub fn stage_config(
+    config: SessionConfig,
+    memory: MemoryBudget,
+    partitions: usize,
+) -> SessionConfig {
     let mut config = config.with_batch_size(ENGINE_BATCH_ROWS);
     let options = config.options_mut();
     // Each partition's sort reserves memory for merging its spilled runs; the reservation must leave room to sort.
     let reserved = memory.engine_bytes() / (RESERVED_SHARE * partitions.max(1));
-    options.execution.sort_spill_reservation_bytes = options.execution.sort_spill_reservation_bytes.min(reserved);
+    options.execution.sort_spill_reservation_bytes =
+        options.execution.sort_spill_reservation_bytes.min(reserved);
     config
 }
 
@@ -42,7 +47,8 @@ pub fn stage_config(config: SessionConfig, memory: MemoryBudget, partitions: usi
 pub fn query_runtime(memory: MemoryBudget, scratch: &Path) -> Result<Arc<RuntimeEnv>> {
     let pool = QueryMemoryPool::new(memory);
     let top = std::num::NonZeroUsize::MIN;
-    let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![scratch.to_path_buf()]));
+    let disk = DiskManagerBuilder::default()
+        .with_mode(DiskManagerMode::Directories(vec![scratch.to_path_buf()]));
     RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(TrackConsumersPool::new(pool, top)))
         .with_disk_manager_builder(disk)

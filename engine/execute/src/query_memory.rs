@@ -58,20 +58,36 @@ impl QueryMemoryPool {
         let bytes = memory.engine_bytes();
         let spilling = FairSpillPool::new(bytes / 100 * SORT_PERCENT);
         let [fixed, sorts, merges] = [0; 3].map(AtomicUsize::new);
-        QueryMemoryPool { bytes, memory, spilling, fixed, sorts, merges }
+        QueryMemoryPool {
+            bytes,
+            memory,
+            spilling,
+            fixed,
+            sorts,
+            merges,
+        }
     }
 
     /// The bytes that a reservation has to leave to others when it holds `held` bytes.
     fn left(&self, reservation: &MemoryReservation, held: usize) -> usize {
         let consumer = reservation.consumer();
         // Sorts and their own merges leave memory for the merges behind them, which need little at once.
-        let behind = if consumer.name().starts_with(SORT) { self.bytes / LEFT_SHARE } else { 0 };
+        let behind = if consumer.name().starts_with(SORT) {
+            self.bytes / LEFT_SHARE
+        } else {
+            0
+        };
         // Merges of spilled runs take as many streams as they get memory for, and merge the rest later. The first merge
         // must leave the others enough for the minimum.
         let least = self.bytes / MERGE_SHARE;
         let others = self.merges.load(Ordering::Relaxed).saturating_sub(1);
         let minima = (others * least).min(self.bytes / MINIMA_SHARE);
-        behind + if is_merge(consumer) && held > least { minima } else { 0 }
+        behind
+            + if is_merge(consumer) && held > least {
+                minima
+            } else {
+                0
+            }
     }
 
     /// The bytes that one reservation of a merge may hold, no less than what a sort reserves ahead. A merge of spilled runs
@@ -86,9 +102,17 @@ impl QueryMemoryPool {
     }
 
     fn exhausted(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionError {
-        let (name, held) = (reservation.consumer().name(), human_readable_size(self.reserved()));
-        let (more, all) = (human_readable_size(additional), human_readable_size(self.bytes));
-        DataFusionError::ResourcesExhausted(format!("{name} wants {more} more where {held} of {all} are held"))
+        let (name, held) = (
+            reservation.consumer().name(),
+            human_readable_size(self.reserved()),
+        );
+        let (more, all) = (
+            human_readable_size(additional),
+            human_readable_size(self.bytes),
+        );
+        DataFusionError::ResourcesExhausted(format!(
+            "{name} wants {more} more where {held} of {all} are held"
+        ))
     }
 }
 
@@ -109,14 +133,18 @@ impl MemoryPool for QueryMemoryPool {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        self.merges.fetch_add(usize::from(is_merge(consumer)), Ordering::Relaxed);
-        self.sorts.fetch_add(usize::from(consumer.can_spill()), Ordering::Relaxed);
+        self.merges
+            .fetch_add(usize::from(is_merge(consumer)), Ordering::Relaxed);
+        self.sorts
+            .fetch_add(usize::from(consumer.can_spill()), Ordering::Relaxed);
         self.spilling.register(consumer);
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        self.merges.fetch_sub(usize::from(is_merge(consumer)), Ordering::Relaxed);
-        self.sorts.fetch_sub(usize::from(consumer.can_spill()), Ordering::Relaxed);
+        self.merges
+            .fetch_sub(usize::from(is_merge(consumer)), Ordering::Relaxed);
+        self.sorts
+            .fetch_sub(usize::from(consumer.can_spill()), Ordering::Relaxed);
         self.spilling.unregister(consumer);
     }
 
@@ -134,8 +162,23 @@ impl MemoryPool for QueryMemoryPool {
         }
     }
 
-    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<(), DataFusionError> {
-        if additional >= LARGE_BYTES && self.memory.admit(MemoryRequest { now: additional, later: 0 }, 0).is_err() {
+    fn try_grow(
+        &self,
+        reservation: &MemoryReservation,
+        additional: usize,
+    ) -> Result<(), DataFusionError> {
+        if additional >= LARGE_BYTES
+            && self
+                .memory
+                .admit(
+                    MemoryRequest {
+                        now: additional,
+                        later: 0,
+                    },
+                    0,
+                )
+                .is_err()
+        {
             return Err(self.exhausted(reservation, additional));
         }
         let held = reservation.size() + additional;
@@ -150,10 +193,14 @@ impl MemoryPool for QueryMemoryPool {
             return self.spilling.try_grow(reservation, additional);
         }
         let free = free.saturating_sub(self.spilling.reserved());
-        let taken = self.fixed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |fixed| {
-            fixed.checked_add(additional).filter(|fixed| *fixed <= free)
-        });
-        taken.map(drop).map_err(|_| self.exhausted(reservation, additional))
+        let taken = self
+            .fixed
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |fixed| {
+                fixed.checked_add(additional).filter(|fixed| *fixed <= free)
+            });
+        taken
+            .map(drop)
+            .map_err(|_| self.exhausted(reservation, additional))
     }
 
     fn reserved(&self) -> usize {

@@ -35,24 +35,37 @@ pub struct PlannedSpan {
 impl PlannedSpan {
     /// Whether it lies in a remote store.
     fn is_remote(&self) -> bool {
-        self.input.dataset.spans[self.span].pieces.first().is_some_and(|piece| piece.path.contains("://"))
+        self.input.dataset.spans[self.span]
+            .pieces
+            .first()
+            .is_some_and(|piece| piece.path.contains("://"))
     }
 
     fn open(&self, io: &StorageClient) -> Result<ChunkIterator> {
-        self.input.source.open(io, &self.input.dataset.spans[self.span], &self.request)
+        self.input
+            .source
+            .open(io, &self.input.dataset.spans[self.span], &self.request)
     }
 }
 
 impl<K: Copy + PartialEq> ReadAhead<K> {
     /// For so many threads.
     pub fn new(threads: usize) -> Self {
-        let state = ReadAheadState { planned: VecDeque::new(), open: Vec::new() };
-        ReadAhead { state: Mutex::new(state), open_min: threads.clamp(1, OPEN_MAX) }
+        let state = ReadAheadState {
+            planned: VecDeque::new(),
+            open: Vec::new(),
+        };
+        ReadAhead {
+            state: Mutex::new(state),
+            open_min: threads.clamp(1, OPEN_MAX),
+        }
     }
 
     /// Announces spans. Those on a local disk are left to the system's read-ahead.
     pub fn plan(&self, spans: impl IntoIterator<Item = (K, PlannedSpan)>) -> Result<()> {
-        lock(&self.state)?.planned.extend(spans.into_iter().filter(|(_, span)| span.is_remote()));
+        lock(&self.state)?
+            .planned
+            .extend(spans.into_iter().filter(|(_, span)| span.is_remote()));
         Ok(())
     }
 
@@ -92,8 +105,11 @@ impl<K: Copy + PartialEq> ReadAhead<K> {
             }
             None => open()?,
         };
-        while state.open.len() < self.open_min || (state.open.len() < OPEN_MAX && io.wants_reads()) {
-            let Some(next) = state.planned.pop_front() else { break };
+        while state.open.len() < self.open_min || (state.open.len() < OPEN_MAX && io.wants_reads())
+        {
+            let Some(next) = state.planned.pop_front() else {
+                break;
+            };
             // What cannot be opened fails again, and is told, when it is read.
             let Ok(chunks) = next.1.open(io) else { break };
             state.open.push((next.0, chunks));

@@ -28,21 +28,42 @@ impl<'a> RecursiveRows<'a> {
     /// For a chain with feedback; `None` where nothing looks back at its predictions. `columns` are those that chunks
     /// have.
     pub fn new(chain: &'a OpChain, columns: &[String]) -> Result<Option<RecursiveRows<'a>>> {
-        let Some(feedback) = chain.feedback().filter(|own| chain.is_ordered() && columns.contains(&own.label)) else {
+        let Some(feedback) = chain
+            .feedback()
+            .filter(|own| chain.is_ordered() && columns.contains(&own.label))
+        else {
             return Ok(None);
         };
-        if chain.windows().iter().any(|window| window.row_order != WindowRowOrder::Time) {
+        if chain
+            .windows()
+            .iter()
+            .any(|window| window.row_order != WindowRowOrder::Time)
+        {
             let message = "the history comes in no order of time, and recursive predictions follow each other in time";
             let hint = "order the files of the source by time, or use `strategy: per_step`";
             return Err(Fault::new(codes::UNSUPPORTED, message).hint(hint));
         }
-        let prediction = chain.fields(0).iter().position(|field| *field.name() == feedback.prediction);
-        let prediction = prediction.ok_or_else(|| Fault::internal("predictions that are not written"))?;
-        Ok(Some(RecursiveRows { chain, feedback, prediction, waiting: Vec::new() }))
+        let prediction = chain
+            .fields(0)
+            .iter()
+            .position(|field| *field.name() == feedback.prediction);
+        let prediction =
+            prediction.ok_or_else(|| Fault::internal("predictions that are not written"))?;
+        Ok(Some(RecursiveRows {
+            chain,
+            feedback,
+            prediction,
+            waiting: Vec::new(),
+        }))
     }
 
     /// Runs the rows of all times that end within consecutive chunks.
-    pub fn push(&mut self, chunks: &[Chunk], carry: &mut Carry, give: GiveFn<'_>) -> Result<RowCounts> {
+    pub fn push(
+        &mut self,
+        chunks: &[Chunk],
+        carry: &mut Carry,
+        give: GiveFn<'_>,
+    ) -> Result<RowCounts> {
         let mut counts = RowCounts::default();
         for chunk in chunks {
             let times = partition(&[self.time(chunk)?])?;
@@ -64,13 +85,19 @@ impl<'a> RecursiveRows<'a> {
 
     fn time(&self, chunk: &Chunk) -> Result<ArrayRef> {
         let time = chunk.batch.column_by_name(&self.feedback.time);
-        time.cloned().ok_or_else(|| Fault::internal("rows of the future without their time"))
+        time.cloned()
+            .ok_or_else(|| Fault::internal("rows of the future without their time"))
     }
 
     /// Whether rows have another time than those that wait.
     fn is_later(&self, chunk: &Chunk) -> Result<bool> {
-        let Some(last) = self.waiting.last() else { return Ok(false) };
-        let both = concat(&[&self.time(last)?.slice(0, 1), &self.time(chunk)?.slice(0, 1)])?;
+        let Some(last) = self.waiting.last() else {
+            return Ok(false);
+        };
+        let both = concat(&[
+            &self.time(last)?.slice(0, 1),
+            &self.time(chunk)?.slice(0, 1),
+        ])?;
         Ok(partition(&[both])?.len() > 1)
     }
 
@@ -81,18 +108,24 @@ impl<'a> RecursiveRows<'a> {
             return Ok(RowCounts::default());
         }
         let mut predicted = Vec::with_capacity(chunks.len());
-        let counts = self.chain.run(&chunks, &mut carry.fork(), &mut |tap, input| {
-            if tap == 0 {
-                predicted.push(input.columns[self.prediction].clone());
-            }
-            give(tap, input)
-        })?;
+        let counts = self
+            .chain
+            .run(&chunks, &mut carry.fork(), &mut |tap, input| {
+                if tap == 0 {
+                    predicted.push(input.columns[self.prediction].clone());
+                }
+                give(tap, input)
+            })?;
         if counts.filtered > 0 || counts.expanded != 0 || predicted.len() != chunks.len() {
             let message = "a step behind `future_rows` filters or adds rows, whose predictions feed later rows";
             return Err(Fault::new(codes::BAD_ROW, message).hint("move it before `future_rows`"));
         }
-        let filled = chunks.iter().zip(predicted).map(|(chunk, predicted)| self.filled(chunk, &predicted));
-        self.chain.advance(&filled.collect::<Result<Vec<_>>>()?, carry)?;
+        let filled = chunks
+            .iter()
+            .zip(predicted)
+            .map(|(chunk, predicted)| self.filled(chunk, &predicted));
+        self.chain
+            .advance(&filled.collect::<Result<Vec<_>>>()?, carry)?;
         Ok(counts)
     }
 
@@ -101,7 +134,8 @@ impl<'a> RecursiveRows<'a> {
         let (mut fields, mut columns) = (Vec::new(), Vec::new());
         for name in self.chain.advance_columns() {
             let own = chunk.batch.column_by_name(name);
-            let own = own.ok_or_else(|| Fault::internal(format!("rows of the future without `{name}`")))?;
+            let own =
+                own.ok_or_else(|| Fault::internal(format!("rows of the future without `{name}`")))?;
             let column = match *name == self.feedback.label {
                 true => cast(predicted, own.data_type())?,
                 false => own.clone(),
@@ -110,8 +144,12 @@ impl<'a> RecursiveRows<'a> {
             columns.push(column);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(chunk.batch.num_rows()));
-        let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?;
-        Ok(Chunk { batch, ..chunk.clone() })
+        let batch =
+            RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?;
+        Ok(Chunk {
+            batch,
+            ..chunk.clone()
+        })
     }
 }
 

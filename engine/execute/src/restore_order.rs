@@ -37,13 +37,23 @@ pub struct RestoreOrder {
 }
 
 impl RestoreOrder {
-    pub fn write(&self, outputs: LogicalPlan, keeps_rows: bool, stop: &AtomicBool) -> Result<SortedFile> {
+    pub fn write(
+        &self,
+        outputs: LogicalPlan,
+        keeps_rows: bool,
+        stop: &AtomicBool,
+    ) -> Result<SortedFile> {
         let place = |error: DataFusionError| engine_fault(error, &self.label);
         let state = self.context.state();
-        let physical = self.io.block_on(state.create_physical_plan(&outputs))?.map_err(place)?;
+        let physical = self
+            .io
+            .block_on(state.create_physical_plan(&outputs))?
+            .map_err(place)?;
         let mut stream = self
             .io
-            .block_on(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })?
+            .block_on(async {
+                datafusion::physical_plan::execute_stream(physical, state.task_ctx())
+            })?
             .map_err(place)?;
         let outputs = std::iter::from_fn(|| match self.io.block_on(stream.next()) {
             Ok(batch) => batch.map(|batch| batch.map_err(place)),
@@ -101,21 +111,40 @@ impl SortedWriter {
         let schema = Arc::new(all.project(&(0..outputs).collect::<Vec<_>>())?);
         let (file, path) = scratch.file()?.into_parts();
         let file_schema = if keeps_rows { all } else { &schema };
-        let writer =
-            FileWriter::try_new_with_options(BufWriter::with_capacity(1 << 20, file), file_schema, compressed_ipc()?)?;
+        let writer = FileWriter::try_new_with_options(
+            BufWriter::with_capacity(1 << 20, file),
+            file_schema,
+            compressed_ipc()?,
+        )?;
         let written = file_schema.fields().len();
-        Ok(SortedWriter { writer, path, schema, written, batches: BTreeMap::new(), count: 0 })
+        Ok(SortedWriter {
+            writer,
+            path,
+            schema,
+            written,
+            batches: BTreeMap::new(),
+            count: 0,
+        })
     }
 
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        let positions = batch.column(batch.num_columns() - 1).as_primitive::<UInt64Type>().values();
+        let positions = batch
+            .column(batch.num_columns() - 1)
+            .as_primitive::<UInt64Type>()
+            .values();
         let outputs = batch.project(&(0..self.written).collect::<Vec<_>>())?;
         let mut from = 0;
         while from < positions.len() {
             let task = positions[from] >> ROW_BITS;
             let length = positions[from..].partition_point(|row| row >> ROW_BITS == task);
             self.writer.write(&outputs.slice(from, length))?;
-            self.batches.entry(task as usize).or_insert(BatchRange { first: self.count, count: 0 }).count += 1;
+            self.batches
+                .entry(task as usize)
+                .or_insert(BatchRange {
+                    first: self.count,
+                    count: 0,
+                })
+                .count += 1;
             self.count += 1;
             from += length;
         }
@@ -126,8 +155,19 @@ impl SortedWriter {
     fn finish(mut self, spans: &[usize], kind: SortedKind) -> Result<SortedFile> {
         self.writer.finish()?;
         let columns = 0..self.schema.fields().len();
-        let (path, batches, firsts) = (Arc::new(self.path), Arc::new(self.batches), Arc::new(first_spans(spans)));
-        Ok(SortedFile { path, schema: self.schema, columns, batches, firsts, kind })
+        let (path, batches, firsts) = (
+            Arc::new(self.path),
+            Arc::new(self.batches),
+            Arc::new(first_spans(spans)),
+        );
+        Ok(SortedFile {
+            path,
+            schema: self.schema,
+            columns,
+            batches,
+            firsts,
+            kind,
+        })
     }
 }
 
@@ -140,7 +180,10 @@ fn first_spans(spans: &[usize]) -> Vec<usize> {
 /// Ends a pass of a worker whose coordinator has gone on without it.
 pub fn check_cancel_flag(stop: &AtomicBool) -> Result<()> {
     match stop.load(Ordering::Relaxed) {
-        true => Err(Fault::new(codes::INTERRUPTED, "the coordinator no longer waits for these rows")),
+        true => Err(Fault::new(
+            codes::INTERRUPTED,
+            "the coordinator no longer waits for these rows",
+        )),
         false => Ok(()),
     }
 }

@@ -7,7 +7,9 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
 use arrow::compute::{SortColumn, cast, concat_batches, lexsort_to_indices};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use forebay_model::{Fault, Result, batch_of_rows, codes, encode_path_part, plain_batch, take_batch};
+use forebay_model::{
+    Fault, Result, batch_of_rows, codes, encode_path_part, plain_batch, take_batch,
+};
 use forebay_storage::{EncodedBatch, FileLayout};
 
 /// Encoded rows of one partition.
@@ -27,15 +29,32 @@ pub struct RowGroup {
 
 impl RowGroup {
     /// A group with its rows in the order in which they are written.
-    fn new(layout: &FileLayout, schema: &SchemaRef, partition: String, batches: Vec<RecordBatch>) -> Result<RowGroup> {
+    fn new(
+        layout: &FileLayout,
+        schema: &SchemaRef,
+        partition: String,
+        batches: Vec<RecordBatch>,
+    ) -> Result<RowGroup> {
         let ends_file = !layout.sort_by.is_empty();
-        let batches = if ends_file { vec![sort(schema, &batches, &layout.sort_by)?] } else { batches };
-        Ok(RowGroup { partition, batches, ends_file })
+        let batches = if ends_file {
+            vec![sort(schema, &batches, &layout.sort_by)?]
+        } else {
+            batches
+        };
+        Ok(RowGroup {
+            partition,
+            batches,
+            ends_file,
+        })
     }
 
     /// The group after encoding.
     pub fn encoded(&self, encoded: EncodedBatch) -> EncodedRowGroup {
-        EncodedRowGroup { partition: self.partition.clone(), encoded, ends_file: self.ends_file }
+        EncodedRowGroup {
+            partition: self.partition.clone(),
+            encoded,
+            ends_file: self.ends_file,
+        }
     }
 }
 
@@ -64,16 +83,23 @@ impl<'a> RowGroupBuilder<'a> {
         let mut partition_columns = Vec::new();
         for name in &layout.partition_by {
             partition_columns.push(schema.index_of(name).map_err(|_| {
-                Fault::new(codes::UNKNOWN_COLUMN, format!("there is no column `{name}` to partition by"))
+                Fault::new(
+                    codes::UNKNOWN_COLUMN,
+                    format!("there is no column `{name}` to partition by"),
+                )
             })?);
         }
         for name in &layout.sort_by {
-            schema
-                .index_of(name)
-                .map_err(|_| Fault::new(codes::UNKNOWN_COLUMN, format!("there is no column `{name}` to sort by")))?;
+            schema.index_of(name).map_err(|_| {
+                Fault::new(
+                    codes::UNKNOWN_COLUMN,
+                    format!("there is no column `{name}` to sort by"),
+                )
+            })?;
         }
-        let file_columns: Vec<usize> =
-            (0..schema.fields().len()).filter(|column| !partition_columns.contains(column)).collect();
+        let file_columns: Vec<usize> = (0..schema.fields().len())
+            .filter(|column| !partition_columns.contains(column))
+            .collect();
         let file_schema = Arc::new(schema.project(&file_columns)?);
         Ok(RowGroupBuilder {
             layout,
@@ -97,11 +123,17 @@ impl<'a> RowGroupBuilder<'a> {
                 let taken = batch.slice(0, room.min(batch.num_rows()));
                 let rest = batch.slice(taken.num_rows(), batch.num_rows() - taken.num_rows());
                 open.rows += taken.num_rows();
-                open.bytes += added_bytes(&taken, open.batches.last()) * taken.num_rows() / batch.num_rows().max(1);
+                open.bytes += added_bytes(&taken, open.batches.last()) * taken.num_rows()
+                    / batch.num_rows().max(1);
                 open.batches.push(taken);
                 if open.rows == self.layout.group_rows_max || open.bytes > self.bytes_max {
                     let full = std::mem::take(open);
-                    ready.push(RowGroup::new(self.layout, &self.file_schema, partition.clone(), full.batches)?);
+                    ready.push(RowGroup::new(
+                        self.layout,
+                        &self.file_schema,
+                        partition.clone(),
+                        full.batches,
+                    )?);
                 }
                 if rest.num_rows() == 0 {
                     break;
@@ -114,9 +146,16 @@ impl<'a> RowGroupBuilder<'a> {
 
     /// The groups that are not full.
     pub fn rest(self) -> impl Iterator<Item = Result<RowGroup>> {
-        let RowGroupBuilder { open, layout, file_schema, .. } = self;
+        let RowGroupBuilder {
+            open,
+            layout,
+            file_schema,
+            ..
+        } = self;
         let rest = open.into_iter().filter(|(_, open)| open.rows > 0);
-        rest.map(move |(partition, open)| RowGroup::new(layout, &file_schema, partition, open.batches))
+        rest.map(move |(partition, open)| {
+            RowGroup::new(layout, &file_schema, partition, open.batches)
+        })
     }
 
     /// The rows of each partition, in order.
@@ -140,14 +179,21 @@ impl<'a> RowGroupBuilder<'a> {
             })
             .collect::<Result<Vec<_>>>()?;
         for row in 0..batch.num_rows() {
-            let parts = formatters
-                .iter()
-                .map(|(name, value)| format!("{name}={}", encode_path_part(&value.value(row).to_string())));
-            rows.entry(parts.collect::<Vec<_>>().join("/")).or_default().push(row as u32);
+            let parts = formatters.iter().map(|(name, value)| {
+                format!("{name}={}", encode_path_part(&value.value(row).to_string()))
+            });
+            rows.entry(parts.collect::<Vec<_>>().join("/"))
+                .or_default()
+                .push(row as u32);
         }
         let file_batch = batch.project(&self.file_columns)?;
         rows.into_iter()
-            .map(|(partition, rows)| Ok((partition, take_batch(&file_batch, &UInt32Array::from(rows))?)))
+            .map(|(partition, rows)| {
+                Ok((
+                    partition,
+                    take_batch(&file_batch, &UInt32Array::from(rows))?,
+                ))
+            })
             .collect()
     }
 }
@@ -155,13 +201,24 @@ impl<'a> RowGroupBuilder<'a> {
 /// A batch of columns in the layouts that sinks write: plain arrays, or dictionaries of strings.
 pub fn written_batch(schema: &SchemaRef, columns: &[ArrayRef], rows: usize) -> Result<RecordBatch> {
     let keeps = |of: &DataType, field: &Field| match of {
-        DataType::Dictionary(_, value) => **value == DataType::Utf8 && *field.data_type() == DataType::Utf8,
+        DataType::Dictionary(_, value) => {
+            **value == DataType::Utf8 && *field.data_type() == DataType::Utf8
+        }
         of => of == field.data_type(),
     };
     let (mut fields, mut written) = (Vec::new(), Vec::new());
     for (column, field) in columns.iter().zip(schema.fields()) {
-        let column = if keeps(column.data_type(), field) { column.clone() } else { cast(column, field.data_type())? };
-        fields.push(field.as_ref().clone().with_data_type(column.data_type().clone()));
+        let column = if keeps(column.data_type(), field) {
+            column.clone()
+        } else {
+            cast(column, field.data_type())?
+        };
+        fields.push(
+            field
+                .as_ref()
+                .clone()
+                .with_data_type(column.data_type().clone()),
+        );
         written.push(column);
     }
     batch_of_rows(Arc::new(Schema::new(fields)), written, rows)
@@ -170,10 +227,16 @@ pub fn written_batch(schema: &SchemaRef, columns: &[ArrayRef], rows: usize) -> R
 /// Bytes that a batch adds to the batch before it; a dictionary that both share counts once.
 fn added_bytes(batch: &RecordBatch, before: Option<&RecordBatch>) -> usize {
     let columns = batch.columns().iter().enumerate().map(|(at, column)| {
-        let Some(keyed) = column.as_any_dictionary_opt() else { return bytes_of(column) };
+        let Some(keyed) = column.as_any_dictionary_opt() else {
+            return bytes_of(column);
+        };
         let known = before.and_then(|before| before.column(at).as_any_dictionary_opt());
         let is_known = known.is_some_and(|known| Arc::ptr_eq(known.values(), keyed.values()));
-        let values = if is_known { 0 } else { keyed.values().get_array_memory_size() };
+        let values = if is_known {
+            0
+        } else {
+            keyed.values().get_array_memory_size()
+        };
         bytes_of(keyed.keys()) + values
     });
     columns.sum()
@@ -181,20 +244,35 @@ fn added_bytes(batch: &RecordBatch, before: Option<&RecordBatch>) -> usize {
 
 /// Bytes of a column, without the rest of an array that it is a slice of.
 fn bytes_of(column: &dyn Array) -> usize {
-    column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size())
+    column
+        .to_data()
+        .get_slice_memory_size()
+        .unwrap_or_else(|_| column.get_array_memory_size())
 }
 
 fn sort(schema: &SchemaRef, batches: &[RecordBatch], by: &[String]) -> Result<RecordBatch> {
-    let plain = batches.iter().map(|batch| plain_batch(schema, batch)).collect::<Result<Vec<_>>>()?;
+    let plain = batches
+        .iter()
+        .map(|batch| plain_batch(schema, batch))
+        .collect::<Result<Vec<_>>>()?;
     let all = concat_batches(schema, &plain)?;
     let mut columns = Vec::new();
     for name in by {
-        let values = all.column_by_name(name).cloned().ok_or_else(|| Fault::internal("a sort column is missing"))?;
-        columns.push(SortColumn { values, options: None });
+        let values = all
+            .column_by_name(name)
+            .cloned()
+            .ok_or_else(|| Fault::internal("a sort column is missing"))?;
+        columns.push(SortColumn {
+            values,
+            options: None,
+        });
     }
     // Ties keep their order: the position is the last key.
     let positions: ArrayRef = Arc::new(UInt32Array::from_iter_values(0..all.num_rows() as u32));
-    columns.push(SortColumn { values: positions, options: None });
+    columns.push(SortColumn {
+        values: positions,
+        options: None,
+    });
     let order = lexsort_to_indices(&columns, None)?;
     take_batch(&all, &order)
 }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use forebay_cluster::ShufflePlan;
 use forebay_model::{ContentId, Dataset, Fault, FaultCode, Finding, Result};
 use forebay_plan::{
-    AnalyzerId, BaseDataset, BaseId, Carry, ChainWindow, ColumnScan, OpChain, OpId, OpStream, Program, WindowRowOrder,
+    AnalyzerId, BaseDataset, BaseId, Carry, ChainWindow, ColumnScan, OpChain, OpId, OpStream,
+    Program, WindowRowOrder,
 };
 use forebay_storage::{MemoryBudget, ScanRequest, Source};
 use forebay_threads::lock;
@@ -95,21 +96,33 @@ impl RunState {
     }
 
     /// The digests of the spans that some scans read, scan by scan.
-    pub fn span_digests(&self, program: &Program, scans: &[ColumnScan]) -> Result<Arc<SpanDigests>> {
+    pub fn span_digests(
+        &self,
+        program: &Program,
+        scans: &[ColumnScan],
+    ) -> Result<Arc<SpanDigests>> {
         let dataset = |scan: &ColumnScan| Ok(self.input(program, scan.base)?.dataset.clone());
         let datasets = scans.iter().map(dataset).collect::<Result<Vec<_>>>()?;
         let mut known = lock(&self.span_digests)?;
         let are_they = |known: &[Arc<Dataset>]| {
             known.len() == datasets.len()
-                && known.iter().zip(&datasets).all(|(known, dataset)| Arc::ptr_eq(known, dataset))
+                && known
+                    .iter()
+                    .zip(&datasets)
+                    .all(|(known, dataset)| Arc::ptr_eq(known, dataset))
         };
         if let Some(found) = known.iter().find(|known| are_they(&known.datasets)) {
             return Ok(found.digests.clone());
         }
-        let spans =
-            datasets.iter().enumerate().flat_map(|(at, dataset)| dataset.spans.iter().map(move |span| (at, span)));
+        let spans = datasets
+            .iter()
+            .enumerate()
+            .flat_map(|(at, dataset)| dataset.spans.iter().map(move |span| (at, span)));
         let digests = Arc::new(SpanDigests::new(spans));
-        known.push(DigestedDatasets { datasets: datasets.clone(), digests: digests.clone() });
+        known.push(DigestedDatasets {
+            datasets: datasets.clone(),
+            digests: digests.clone(),
+        });
         Ok(digests)
     }
 
@@ -134,7 +147,10 @@ impl RunState {
     }
 
     pub fn row_order(&self, op: OpId) -> WindowRowOrder {
-        self.row_orders.get(&op).copied().unwrap_or(WindowRowOrder::Time)
+        self.row_orders
+            .get(&op)
+            .copied()
+            .unwrap_or(WindowRowOrder::Time)
     }
 
     /// Records the window that stopped a pass, if one did.
@@ -152,11 +168,22 @@ impl RunState {
 
     /// The outputs that a stream's windows need, each with the stream's index among the streams that were sorted
     /// together.
-    pub fn sorted_for(&self, program: &Program, stream: &OpStream, chain: &OpChain) -> Result<Vec<SortedStream>> {
+    pub fn sorted_for(
+        &self,
+        program: &Program,
+        stream: &OpStream,
+        chain: &OpChain,
+    ) -> Result<Vec<SortedStream>> {
         let mut found = Vec::new();
-        for ChainWindow { op, row_order, .. } in chain.windows().iter().filter(|window| window.plan.is_none()) {
-            let sorted =
-                self.sorted.get(op).ok_or_else(|| Fault::internal(format!("{row_order:?} rows are not there")))?;
+        for ChainWindow { op, row_order, .. } in chain
+            .windows()
+            .iter()
+            .filter(|window| window.plan.is_none())
+        {
+            let sorted = self
+                .sorted
+                .get(op)
+                .ok_or_else(|| Fault::internal(format!("{row_order:?} rows are not there")))?;
             let before = |known: &OpStream| {
                 known.base == stream.base
                     && stream.ops.starts_with(&known.ops)
@@ -164,14 +191,23 @@ impl RunState {
             };
             let flow = program.bound.window_inputs.get(op);
             let place = flow.and_then(|flow| flow.streams.iter().position(before));
-            let place = place.ok_or_else(|| Fault::internal("a window stands on another stream"))?;
-            found.push(SortedStream { op: *op, sorted: sorted.clone(), place });
+            let place =
+                place.ok_or_else(|| Fault::internal("a window stands on another stream"))?;
+            found.push(SortedStream {
+                op: *op,
+                sorted: sorted.clone(),
+                place,
+            });
         }
         Ok(found)
     }
 
     pub fn finding(&self, program: &Program, ask: AnalyzerId) -> Result<Arc<Finding>> {
-        let found = self.findings.get(&program.state_ids[ask]).or(program.bound.asks[ask].held.as_ref()).cloned();
+        let found = self
+            .findings
+            .get(&program.state_ids[ask])
+            .or(program.bound.asks[ask].held.as_ref())
+            .cloned();
         found.ok_or_else(|| Fault::internal("a statistic was used before it was known"))
     }
 }
@@ -198,7 +234,12 @@ const SERIES_BYTES: usize = 4 << 10;
 
 /// Rows of several chunks that pass through a chain together: as many as memory allows if each row started a series. 0
 /// if the chain does not profit from it.
-pub fn group_rows_max(at_once: usize, chain: &OpChain, memory: MemoryBudget, threads: usize) -> usize {
+pub fn group_rows_max(
+    at_once: usize,
+    chain: &OpChain,
+    memory: MemoryBudget,
+    threads: usize,
+) -> usize {
     match chain.gains_by_chunks() {
         true => at_once.min(memory.states_bytes() / threads.max(1) / SERIES_BYTES),
         false => 0,

@@ -26,7 +26,10 @@ impl ScanProgress {
             0 => ROW_BYTES_GUESS,
             rows => counted_bytes as f64 / rows as f64,
         };
-        ScanProgress { bytes_per_row: bytes_per_row * share, left: (bytes as f64 * share) as u64 }
+        ScanProgress {
+            bytes_per_row: bytes_per_row * share,
+            left: (bytes as f64 * share) as u64,
+        }
     }
 
     /// The bytes of some more rows.

@@ -15,8 +15,8 @@ use forebay_threads::{FlushPool, OnComplete, WorkSharingPool, lock, poisoned_loc
 use crate::chunk_source::{ChunkPrefetch, RangeReader};
 use crate::fused_learn::FusedLearner;
 use crate::ordered_scan::{
-    CheckpointHook, OrderedScan, PendingUnits, RangeExecution, RangePlan, ReadMode, ScanCursor, SpanTimeline,
-    UnitResults, gaps_message,
+    CheckpointHook, OrderedScan, PendingUnits, RangeExecution, RangePlan, ReadMode, ScanCursor,
+    SpanTimeline, UnitResults, gaps_message,
 };
 use crate::row_groups::{EncodedRowGroup, RowGroup, RowGroupBuilder};
 use crate::span_index::WorkUnit;
@@ -87,8 +87,19 @@ struct EncodedPieces {
 impl ShardContext<'_> {
     /// Units of this pass that are to be written.
     fn pending<'u>(&'u self, units: &'u [WorkUnit]) -> PendingUnits<'u> {
-        let WriteTarget { shape, store, scratch, .. } = *self.target;
-        PendingUnits { line: self.line, operation: shape, store, scratch, units }
+        let WriteTarget {
+            shape,
+            store,
+            scratch,
+            ..
+        } = *self.target;
+        PendingUnits {
+            line: self.line,
+            operation: shape,
+            store,
+            scratch,
+            units,
+        }
     }
 }
 
@@ -98,14 +109,22 @@ impl<'a> ShardBuilder<'a> {
         let mut guard = lock(&self.state)?;
         let state = &mut *guard;
         add(state);
-        let Some(files) = &mut state.files else { return Ok(None) };
+        let Some(files) = &mut state.files else {
+            return Ok(None);
+        };
         while let Some(part) = state.waiting.remove(&state.appended) {
             // A panic must not poison the lock: the other threads would report the poisoned lock instead.
             catch_panic(|| files.append(&part.partition, part.encoded, part.ends_file))?;
             state.appended += 1;
         }
-        let Some(end) = state.end.take_if(|end| end.groups == state.appended) else { return Ok(None) };
-        Ok(state.files.take().map(|files| EncodedShard { part: self.part.clone(), files, end }))
+        let Some(end) = state.end.take_if(|end| end.groups == state.appended) else {
+            return Ok(None);
+        };
+        Ok(state.files.take().map(|files| EncodedShard {
+            part: self.part.clone(),
+            files,
+            end,
+        }))
     }
 }
 
@@ -114,7 +133,12 @@ pub fn has_files(shards: &[Shard]) -> bool {
     shards.iter().any(|shard| !shard.files.is_empty())
 }
 
-pub fn new_shard(id: ContentId, spans: Vec<String>, counts: RowCounts, files: Vec<OutputFile>) -> Shard {
+pub fn new_shard(
+    id: ContentId,
+    spans: Vec<String>,
+    counts: RowCounts,
+    files: Vec<OutputFile>,
+) -> Shard {
     Shard {
         id: id.to_string(),
         spans,
@@ -130,27 +154,62 @@ pub fn new_shard(id: ContentId, spans: Vec<String>, counts: RowCounts, files: Ve
 impl WritePass<'_> {
     /// Writes the missing shards. Later runs keep each shard as long as its spans, and those that its windows reach,
     /// stay the same.
-    pub fn write_shards(&self, making: &ShardContext<'_>, parts: Vec<WorkUnit>) -> Result<WriteResult> {
+    pub fn write_shards(
+        &self,
+        making: &ShardContext<'_>,
+        parts: Vec<WorkUnit>,
+    ) -> Result<WriteResult> {
         let ShardContext { sequence, line, .. } = making;
-        let todo: Vec<WorkUnit> = parts.iter().filter(|part| part.known.is_none()).cloned().collect();
-        let bytes = todo.iter().map(|part| line.history.bytes(part.tasks.clone())).sum();
+        let todo: Vec<WorkUnit> = parts
+            .iter()
+            .filter(|part| part.known.is_none())
+            .cloned()
+            .collect();
+        let bytes = todo
+            .iter()
+            .map(|part| line.history.bytes(part.tasks.clone()))
+            .sum();
         // A pass that is not fused covers all spans.
-        let of = if making.along.is_some() { 0 } else { line.history.bytes(0..line.tasks.len()) };
+        let of = if making.along.is_some() {
+            0
+        } else {
+            line.history.bytes(0..line.tasks.len())
+        };
         self.watch.on_event(Event::PassReads { bytes, of });
-        let workers = self.cluster.map(|cluster| cluster.executor(StageRef::Write { pass: cluster.pass }, self.watch));
+        let workers = self
+            .cluster
+            .map(|cluster| cluster.executor(StageRef::Write { pass: cluster.pass }, self.watch));
         let done = workers.map(|workers| sequence.run_on_workers(&making.pending(&todo), &workers));
         let shards = |made: &BTreeMap<usize, Shard>| {
-            let shard = |part: &WorkUnit| part.known.clone().or_else(|| made.get(&part.tasks.start).cloned());
-            let shards = parts.iter().map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
+            let shard = |part: &WorkUnit| {
+                part.known
+                    .clone()
+                    .or_else(|| made.get(&part.tasks.start).cloned())
+            };
+            let shards = parts
+                .iter()
+                .map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
             shards.collect::<Result<Vec<_>>>()
         };
-        let done =
-            done.transpose()?.flatten().map_or_else(|| self.write_shards_on_threads(making, &todo, &shards), Ok)?;
+        let done = done
+            .transpose()?
+            .flatten()
+            .map_or_else(|| self.write_shards_on_threads(making, &todo, &shards), Ok)?;
         if done.gaps > 0 {
-            self.watch.on_event(Event::Warning { message: gaps_message(done.gaps) });
+            self.watch.on_event(Event::Warning {
+                message: gaps_message(done.gaps),
+            });
         }
-        let rows_kept = parts.iter().filter_map(|part| part.known.as_ref()).map(|shard| shard.rows_in).sum();
-        Ok(WriteResult { shards: shards(&done.parts)?, rows_kept, carry: done.carry })
+        let rows_kept = parts
+            .iter()
+            .filter_map(|part| part.known.as_ref())
+            .map(|shard| shard.rows_in)
+            .sum();
+        Ok(WriteResult {
+            shards: shards(&done.parts)?,
+            rows_kept,
+            carry: done.carry,
+        })
     }
 
     /// Writes shards on threads of this process. A range needs the rows that its windows reach, so that a few days are
@@ -162,32 +221,46 @@ impl WritePass<'_> {
         todo: &[WorkUnit],
         all: OrderShardsFn<'_>,
     ) -> Result<UnitResults<Shard>> {
-        let ShardContext { sequence, target, line, .. } = making;
+        let ShardContext {
+            sequence,
+            target,
+            line,
+            ..
+        } = making;
         let pending = making.pending(todo);
         let ranges = sequence.local_ranges(&pending, self.context.threads)?;
         let busy = ranges.len().clamp(1, self.context.threads.max(1));
         let idle = self.context.threads.saturating_sub(busy);
         // Idle threads hold no rows of their own.
-        let ahead_bytes = self.context.memory.rows_bytes() / self.context.threads.max(1) * idle / ranges.len().max(1);
+        let ahead_bytes = self.context.memory.rows_bytes() / self.context.threads.max(1) * idle
+            / ranges.len().max(1);
         let readings = |range: &RangePlan| range.planned_reads(&line.tasks, todo);
         let readings: Vec<Vec<_>> = ranges.iter().map(readings).collect();
         let longest = readings.iter().map(Vec::len).max().unwrap_or(0);
-        sequence
-            .plan_reads((0..longest).flat_map(|at| readings.iter().filter_map(move |reads| reads.get(at)).copied()))?;
+        sequence.plan_reads((0..longest).flat_map(|at| {
+            readings
+                .iter()
+                .filter_map(move |reads| reads.get(at))
+                .copied()
+        }))?;
         let failed = AtomicBool::new(false);
         let made = Mutex::new(BTreeMap::new());
         let finish = |complete: EncodedShard<'m>| {
-            let done = catch_panic(|| self.finish_shard(making, complete)).and_then(|(first, shard)| {
-                lock(&made)?.insert(first, shard);
-                Ok(())
-            });
+            let done =
+                catch_panic(|| self.finish_shard(making, complete)).and_then(|(first, shard)| {
+                    lock(&made)?.insert(first, shard);
+                    Ok(())
+                });
             done.inspect_err(|_| failed.store(true, Ordering::Relaxed))
         };
         let finishers = FlushPool::new(self.context.threads, &finish);
-        let complete =
-            |complete: Option<EncodedShard<'m>>| complete.map_or(Ok(()), |complete| finishers.submit(complete));
+        let complete = |complete: Option<EncodedShard<'m>>| {
+            complete.map_or(Ok(()), |complete| finishers.submit(complete))
+        };
         let encode = |group: &RowGroupJob<'m>, piece: usize| {
-            let done = self.catch_encoding(|| self.encode_group(group, piece)).and_then(complete);
+            let done = self
+                .catch_encoding(|| self.encode_group(group, piece))
+                .and_then(complete);
             done.inspect_err(|_| failed.store(true, Ordering::Relaxed))
         };
         let open = |(task, columns)| sequence.open_span(task, columns);
@@ -201,8 +274,8 @@ impl WritePass<'_> {
         let around = |ranges: &dyn Fn() -> Result<()>| helpers.run_then_work(ranges);
         // Idle threads compute partitions of series for the threads with ranges.
         let parts = 1 + idle / ranges.len().max(1);
-        let budget =
-            WindowBudget::new(self.context.memory.states_bytes()).with_parallelism(parts, helpers.parallel_for());
+        let budget = WindowBudget::new(self.context.memory.states_bytes())
+            .with_parallelism(parts, helpers.parallel_for());
         let each = || {
             let execution = RangeExecution {
                 ranges: &ranges,
@@ -211,13 +284,20 @@ impl WritePass<'_> {
                 around: &around,
                 budget: budget.clone(),
             };
-            let work = |part: &WorkUnit, cursor: ScanCursor<'_>, stop: &AtomicBool, seal: CheckpointHook<'_>| {
+            let work = |part: &WorkUnit,
+                        cursor: ScanCursor<'_>,
+                        stop: &AtomicBool,
+                        seal: CheckpointHook<'_>| {
                 if failed.load(Ordering::Relaxed) {
                     return Ok(None);
                 }
                 let ScanCursor { carry, reads } = cursor;
-                let rows = ScanCursor { carry: &mut *carry, reads };
-                let Some((shard, end)) = self.compute_rows(making, part, rows, stop, &leave)? else {
+                let rows = ScanCursor {
+                    carry: &mut *carry,
+                    reads,
+                };
+                let Some((shard, end)) = self.compute_rows(making, part, rows, stop, &leave)?
+                else {
                     return Ok(None);
                 };
                 seal(carry)?;
@@ -226,15 +306,31 @@ impl WritePass<'_> {
             helpers.run_scoped(idle, || sequence.run_on_threads(&pending, execution, work))
         };
         let answer = || making.along.map_or(Ok(()), FusedLearner::finalize_lanes);
-        let link = || making.along.map_or(Ok(()), |along| along.link_shards(all(&*lock(&made)?)?));
-        let then = making.along.map(|_| OnComplete { meanwhile: &answer, last: &link });
-        let UnitResults { gaps, carry, .. } = finishers.run_scoped(self.finish_threads(target), each, then)?;
-        Ok(UnitResults { parts: made.into_inner().map_err(|_| poisoned_lock())?, gaps, carry })
+        let link = || {
+            making
+                .along
+                .map_or(Ok(()), |along| along.link_shards(all(&*lock(&made)?)?))
+        };
+        let then = making.along.map(|_| OnComplete {
+            meanwhile: &answer,
+            last: &link,
+        });
+        let UnitResults { gaps, carry, .. } =
+            finishers.run_scoped(self.finish_threads(target), each, then)?;
+        Ok(UnitResults {
+            parts: made.into_inner().map_err(|_| poisoned_lock())?,
+            gaps,
+            carry,
+        })
     }
 
     /// Threads that finish shards: a disk writes one file at a time; uploads run in parallel.
     pub fn finish_threads(&self, target: &WriteTarget<'_>) -> usize {
-        if target.out.local.is_some() { 1 } else { self.context.threads }
+        if target.out.local.is_some() {
+            1
+        } else {
+            self.context.threads
+        }
     }
 
     /// Computes and encodes the rows of a shard; `None` if the pass was stopped.
@@ -246,11 +342,16 @@ impl WritePass<'_> {
         seal: CheckpointHook<'_>,
         stop: &AtomicBool,
     ) -> Result<Option<EncodedShard<'m>>> {
-        let cursor = ScanCursor { carry: &mut *carry, reads: &making.sequence };
+        let cursor = ScanCursor {
+            carry: &mut *carry,
+            reads: &making.sequence,
+        };
         let encode = |group: RowGroupJob<'m>| {
             (0..group.shard.pieces).try_for_each(|piece| self.encode_group(&group, piece).map(drop))
         };
-        let Some((shard, end)) = self.compute_rows(making, part, cursor, stop, &encode)? else { return Ok(None) };
+        let Some((shard, end)) = self.compute_rows(making, part, cursor, stop, &encode)? else {
+            return Ok(None);
+        };
         seal(carry)?;
         shard.add(|state| state.end = Some(end))
     }
@@ -264,41 +365,91 @@ impl WritePass<'_> {
         stop: &AtomicBool,
         leave: &dyn Fn(RowGroupJob<'m>) -> Result<()>,
     ) -> Result<Option<(Arc<ShardBuilder<'m>>, ShardTotals)>> {
-        let ShardContext { sequence, prepared, target, line, along, layout } = making;
+        let ShardContext {
+            sequence,
+            prepared,
+            target,
+            line,
+            along,
+            layout,
+        } = making;
         let files = target.begin(prepared.schema.clone(), part.id)?;
         // Each thread holds the rows of one group, and those of one more may wait.
         let group_bytes_max = self.context.memory.output_bytes() / (self.context.threads + 1);
         let mut groups = RowGroupBuilder::new(&prepared.schema, layout, group_bytes_max)?;
         let schema = groups.file_schema.clone();
         let pieces = self.sink.pieces(&schema);
-        let state = ShardProgress { files: Some(files), appended: 0, waiting: BTreeMap::new(), end: None };
-        let shard = Arc::new(ShardBuilder { part: part.clone(), schema, pieces, state: Mutex::new(state) });
+        let state = ShardProgress {
+            files: Some(files),
+            appended: 0,
+            waiting: BTreeMap::new(),
+            end: None,
+        };
+        let shard = Arc::new(ShardBuilder {
+            part: part.clone(),
+            schema,
+            pieces,
+            state: Mutex::new(state),
+        });
         let mut number = 0;
         let mut take = |ready: RowGroup| {
-            let group = RowGroupJob { shard: shard.clone(), number, ready, pieces: Mutex::default() };
+            let group = RowGroupJob {
+                shard: shard.clone(),
+                number,
+                ready,
+                pieces: Mutex::default(),
+            };
             number += 1;
             leave(group)
         };
-        let mut states = along.map(|along| along.begin_states(&part.tasks)).transpose()?;
-        let mut learn = |question: usize, input: AnalyzerInput<'_>| match along.zip(states.as_mut()) {
+        let mut states = along
+            .map(|along| along.begin_states(&part.tasks))
+            .transpose()?;
+        let mut learn = |question: usize, input: AnalyzerInput<'_>| match along.zip(states.as_mut())
+        {
             Some((along, states)) => along.update(states, question, &input),
             None => Ok(()),
         };
-        let rows =
-            WrittenRows { sequence, tasks: &line.tasks[part.tasks.clone()], columns: ReadMode::All, target, stop };
-        let Some(counts) = self.process_rows(&rows, cursor, &mut groups, &mut learn, &mut take)? else {
+        let rows = WrittenRows {
+            sequence,
+            tasks: &line.tasks[part.tasks.clone()],
+            columns: ReadMode::All,
+            target,
+            stop,
+        };
+        let Some(counts) = self.process_rows(&rows, cursor, &mut groups, &mut learn, &mut take)?
+        else {
             return Ok(None);
         };
         groups.rest().try_for_each(|ready| take(ready?))?;
-        along.zip(states).map_or(Ok(()), |(along, states)| along.commit_states(&part.tasks, states, counts))?;
-        Ok(Some((shard, ShardTotals { groups: number, counts })))
+        along.zip(states).map_or(Ok(()), |(along, states)| {
+            along.commit_states(&part.tasks, states, counts)
+        })?;
+        Ok(Some((
+            shard,
+            ShardTotals {
+                groups: number,
+                counts,
+            },
+        )))
     }
 
     /// Encodes a piece of a group; returns the shard if it is now complete.
-    fn encode_group<'m>(&self, group: &RowGroupJob<'m>, piece: usize) -> Result<Option<EncodedShard<'m>>> {
-        let RowGroupJob { shard, number, ready, pieces } = group;
+    fn encode_group<'m>(
+        &self,
+        group: &RowGroupJob<'m>,
+        piece: usize,
+    ) -> Result<Option<EncodedShard<'m>>> {
+        let RowGroupJob {
+            shard,
+            number,
+            ready,
+            pieces,
+        } = group;
         let rows = total_rows(&ready.batches);
-        let encoded = self.sink.encode_piece(&shard.schema, &ready.batches, piece)?;
+        let encoded = self
+            .sink
+            .encode_piece(&shard.schema, &ready.batches, piece)?;
         let mut encoding = lock(pieces)?;
         encoding.done += 1;
         encoding.pieces.insert(piece, encoded);
@@ -311,11 +462,20 @@ impl WritePass<'_> {
     }
 
     /// Closes the files of a shard and commits it; returns it with its first span.
-    pub fn finish_shard(&self, making: &ShardContext<'_>, complete: EncodedShard<'_>) -> Result<(usize, Shard)> {
+    pub fn finish_shard(
+        &self,
+        making: &ShardContext<'_>,
+        complete: EncodedShard<'_>,
+    ) -> Result<(usize, Shard)> {
         let ShardContext { target, line, .. } = making;
         let EncodedShard { part, files, end } = complete;
         let files = files.finish(false)?;
-        let shard = new_shard(part.id, line.history.contents(part.tasks.clone()), end.counts, files);
+        let shard = new_shard(
+            part.id,
+            line.history.contents(part.tasks.clone()),
+            end.counts,
+            files,
+        );
         Ok((part.tasks.start, target.keep(part.id, shard)?))
     }
 }

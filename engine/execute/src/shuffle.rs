@@ -44,13 +44,25 @@ const PARTS_MAX: usize = 64;
 const VERSION: u32 = 1;
 
 /// Plans the shuffle of rows that are sorted together.
-fn plan_shuffle(pass: &SortedPass<'_>, together: &SharedSort, job: &RunSpec, slots: usize) -> Result<ShufflePlan> {
+fn plan_shuffle(
+    pass: &SortedPass<'_>,
+    together: &SharedSort,
+    job: &RunSpec,
+    slots: usize,
+) -> Result<ShufflePlan> {
     let (mut runs, mut total, mut groups) = (Vec::new(), 0, Vec::new());
     for side in pass.sort_inputs(together)? {
         let spans = pass.gather.spans(side.flow, &side.columns)?;
         let bytes = spans.bytes();
         // Earlier windows depend on all rows before: one task reads everything.
-        runs.push(cut_runs(&bytes, if spans.is_ordered() { 1 } else { slots * SHARES_PER_SLOT }));
+        runs.push(cut_runs(
+            &bytes,
+            if spans.is_ordered() {
+                1
+            } else {
+                slots * SHARES_PER_SLOT
+            },
+        ));
         total += bytes.iter().sum::<u64>();
         if side.number == 0 {
             groups = cut_runs(&bytes, (slots * SHARES_PER_SLOT).min(PARTS_MAX));
@@ -58,13 +70,39 @@ fn plan_shuffle(pass: &SortedPass<'_>, together: &SharedSort, job: &RunSpec, slo
     }
     let parts = task_count(total, (slots * SHARES_PER_SLOT).min(PARTS_MAX));
     let SharedSort { windows, stand } = together.clone();
-    let row_orders: Vec<(OpId, WindowRowOrder)> =
-        pass.gather.context.state.row_orders.iter().map(|(op, row_order)| (*op, *row_order)).collect();
+    let row_orders: Vec<(OpId, WindowRowOrder)> = pass
+        .gather
+        .context
+        .state
+        .row_orders
+        .iter()
+        .map(|(op, row_order)| (*op, *row_order))
+        .collect();
     // The findings known when the run began do not change the rows.
-    let job = RunSpec { known: Default::default(), ..job.clone() };
+    let job = RunSpec {
+        known: Default::default(),
+        ..job.clone()
+    };
     let mut id = IdBuilder::new("exchange");
-    id.json(&json!([VERSION, env!("CARGO_PKG_VERSION"), job, row_orders, windows, stand, runs, parts, groups]));
-    Ok(ShufflePlan { id: id.finish(), windows, stand, runs, parts, groups })
+    id.json(&json!([
+        VERSION,
+        env!("CARGO_PKG_VERSION"),
+        job,
+        row_orders,
+        windows,
+        stand,
+        runs,
+        parts,
+        groups
+    ]));
+    Ok(ShufflePlan {
+        id: id.finish(),
+        windows,
+        stand,
+        runs,
+        parts,
+        groups,
+    })
 }
 
 /// A worker's share of a shuffle.
@@ -78,24 +116,38 @@ impl ShuffleStage<'_> {
     /// Partitions the rows of a run of spans by their keys.
     pub fn partition(&self, number: usize, which: usize) -> Result<()> {
         let done = format!("divided-{number}-{which}");
-        if self.store.get_shared(self.plan.id, &done, |_| Ok(()))?.is_some() {
+        if self
+            .store
+            .get_shared(self.plan.id, &done, |_| Ok(()))?
+            .is_some()
+        {
             return Ok(());
         }
-        let (sides, strange) =
-            (self.pass.sort_inputs(&self.plan.shared_sort())?, || Fault::internal("a shuffle of other rows"));
-        let (side, runs) = (sides.get(number).ok_or_else(strange)?, self.plan.runs.get(number).ok_or_else(strange)?);
+        let (sides, strange) = (self.pass.sort_inputs(&self.plan.shared_sort())?, || {
+            Fault::internal("a shuffle of other rows")
+        });
+        let (side, runs) = (
+            sides.get(number).ok_or_else(strange)?,
+            self.plan.runs.get(number).ok_or_else(strange)?,
+        );
         let spans = self.pass.gather.spans(side.flow, &side.columns)?;
         if runs.last().copied().unwrap_or(0) != spans.bytes().len() {
             return Err(strange());
         }
         let gather = &self.pass.gather;
         let share = gather.context.memory.rows_bytes() / gather.context.threads.max(1);
-        let mut divider = HashPartitioner::new(side, &spans.schema, self.plan.parts, gather.scratch, share)?;
+        let mut divider =
+            HashPartitioner::new(side, &spans.schema, self.plan.parts, gather.scratch, share)?;
         let mut pushed = Ok(());
-        self.pass.gather.read(&spans, run_range(runs, which), &mut |batch| {
-            pushed = self.pass.check_cancelled().and_then(|()| divider.push(&batch));
-            pushed.is_ok()
-        })?;
+        self.pass
+            .gather
+            .read(&spans, run_range(runs, which), &mut |batch| {
+                pushed = self
+                    .pass
+                    .check_cancelled()
+                    .and_then(|()| divider.push(&batch));
+                pushed.is_ok()
+            })?;
         pushed?;
         let failed = |error| Fault::disk("rows for another worker cannot be written", error);
         for (part, mut file) in divider.finish()?.into_iter().enumerate() {
@@ -109,7 +161,10 @@ impl ShuffleStage<'_> {
                 },
             )?;
         }
-        self.store.put_shared(self.plan.id, &done, self.pass.gather.scratch, &mut |_| Ok(()))
+        self.store
+            .put_shared(self.plan.id, &done, self.pass.gather.scratch, &mut |_| {
+                Ok(())
+            })
     }
 
     /// Computes over the rows of a partition; returns the number of steps that were not of the declared period.
@@ -124,37 +179,55 @@ impl ShuffleStage<'_> {
         if let Some(gaps) = known {
             return Ok(gaps);
         }
-        let (sorted, gaps) = self.pass.sort(&self.plan.shared_sort(), &|side| self.partition_table(side, part))?;
+        let (sorted, gaps) = self.pass.sort(&self.plan.shared_sort(), &|side| {
+            self.partition_table(side, part)
+        })?;
         for (layer, sorted) in sorted.directions().into_iter().enumerate() {
             for group in 0..self.plan.groups.len() {
                 let name = ShufflePlan::output_name(layer, group, part);
-                self.store.put_shared(self.plan.id, &name, self.pass.gather.scratch, &mut |out| {
-                    let mut writer: Option<StreamWriter<&mut dyn Write>> = None;
-                    let mut out = Some(out);
-                    for batch in sorted.read_spans(self.plan.group(group))? {
-                        let batch = batch?;
-                        if let Some(out) = out.take() {
-                            writer = Some(StreamWriter::try_new_with_options(out, &batch.schema(), compressed_ipc()?)?);
+                self.store.put_shared(
+                    self.plan.id,
+                    &name,
+                    self.pass.gather.scratch,
+                    &mut |out| {
+                        let mut writer: Option<StreamWriter<&mut dyn Write>> = None;
+                        let mut out = Some(out);
+                        for batch in sorted.read_spans(self.plan.group(group))? {
+                            let batch = batch?;
+                            if let Some(out) = out.take() {
+                                writer = Some(StreamWriter::try_new_with_options(
+                                    out,
+                                    &batch.schema(),
+                                    compressed_ipc()?,
+                                )?);
+                            }
+                            writer
+                                .iter_mut()
+                                .try_for_each(|writer| writer.write(&batch))?;
                         }
-                        writer.iter_mut().try_for_each(|writer| writer.write(&batch))?;
-                    }
-                    writer.iter_mut().try_for_each(StreamWriter::finish)?;
-                    Ok(())
-                })?;
+                        writer.iter_mut().try_for_each(StreamWriter::finish)?;
+                        Ok(())
+                    },
+                )?;
             }
         }
-        self.store.put_shared(self.plan.id, &done, self.pass.gather.scratch, &mut |out| {
-            out.write_all(&gaps.to_le_bytes()).map_err(failed)
-        })?;
+        self.store
+            .put_shared(self.plan.id, &done, self.pass.gather.scratch, &mut |out| {
+                out.write_all(&gaps.to_le_bytes()).map_err(failed)
+            })?;
         Ok(gaps)
     }
 
     /// The rows of a partition on one side, as a table.
     fn partition_table(&self, side: &SortInput<'_>, part: usize) -> Result<LogicalPlan> {
         let schema = schema_with_positions(side.flow, &side.columns)?;
-        let names: Vec<String> =
-            (0..self.plan.runs[side.number].len()).map(|run| rows_name(side.number, run, part)).collect();
-        let share = names.len().div_ceil(self.pass.gather.context.threads.max(1)).max(1);
+        let names: Vec<String> = (0..self.plan.runs[side.number].len())
+            .map(|run| rows_name(side.number, run, part))
+            .collect();
+        let share = names
+            .len()
+            .div_ceil(self.pass.gather.context.threads.max(1))
+            .max(1);
         let stored = |names: &[String]| {
             let stored = ShuffleStream {
                 store: self.store.clone(),
@@ -169,7 +242,11 @@ impl ShuffleStage<'_> {
             false => names.chunks(share).map(stored).collect(),
         };
         let placed = |error| self.pass.engine_fault_at(error, self.plan.stand);
-        one_time_table(side.name, StreamingTable::try_new(schema.clone(), partitions).map_err(placed)?).map_err(placed)
+        one_time_table(
+            side.name,
+            StreamingTable::try_new(schema.clone(), partitions).map_err(placed)?,
+        )
+        .map_err(placed)
     }
 }
 
@@ -177,15 +254,26 @@ impl RemoteExecutor<'_> {
     /// Partitions the rows by key on workers, then sorts them and computes over them.
     pub fn shuffle(&self, pass: &SortedPass<'_>, together: &SharedSort) -> Result<ShufflePlan> {
         let known = pass.gather.context.state;
-        let shuffle = plan_shuffle(pass, together, self.run_spec, self.cluster.wait_for_slots(self.interrupt)?)?;
+        let shuffle = plan_shuffle(
+            pass,
+            together,
+            self.run_spec,
+            self.cluster.wait_for_slots(self.interrupt)?,
+        )?;
         let mut common = self.stage_context(known);
         common.shuffles.push(shuffle.clone());
         let sides = shuffle.runs.iter().enumerate();
-        let divide = sides.flat_map(|(side, runs)| (0..runs.len()).map(move |run| TaskKind::Divide { side, run }));
+        let divide = sides.flat_map(|(side, runs)| {
+            (0..runs.len()).map(move |run| TaskKind::Divide { side, run })
+        });
         let compute = (0..shuffle.parts).map(|part| TaskKind::Compute { part });
         let mut gaps = 0;
         for whats in [divide.collect::<Vec<_>>(), compute.collect()] {
-            let task = |what| TaskSpec { cost: 1, after: None, what };
+            let task = |what| TaskSpec {
+                cost: 1,
+                after: None,
+                what,
+            };
             let tasks = whats.into_iter().map(task).collect();
             let done = self.run_tasks(&common, tasks, known, &mut |said| {
                 if let TaskEvent::Done { gaps: found, .. } = said {
@@ -196,7 +284,9 @@ impl RemoteExecutor<'_> {
             done.map_err(|failure| failure.fault)?;
         }
         if gaps > 0 {
-            self.watch.on_event(Event::Warning { message: gaps_message(gaps) });
+            self.watch.on_event(Event::Warning {
+                message: gaps_message(gaps),
+            });
         }
         Ok(shuffle)
     }
@@ -224,7 +314,10 @@ pub fn read_shuffled(
         Ok(true)
     })?;
     more.ok_or_else(|| {
-        let fault = Fault::new(codes::STORAGE, format!("rows of a shuffle between workers ({of}/{name}) are gone"));
+        let fault = Fault::new(
+            codes::STORAGE,
+            format!("rows of a shuffle between workers ({of}/{name}) are gone"),
+        );
         let fault = fault.hint("nothing is lost: run the same command again");
         match failed {
             Some(failed) => fault.note(failed),
@@ -255,16 +348,31 @@ impl HashPartitioner {
         let keys = JoinKeys::new(schema, &side.keys)?;
         let part = |_| {
             let file = BufWriter::with_capacity(1 << 16, scratch.file()?);
-            Ok(StreamWriter::try_new_with_options(file, schema, compressed_ipc()?)?)
+            Ok(StreamWriter::try_new_with_options(
+                file,
+                schema,
+                compressed_ipc()?,
+            )?)
         };
         let parts = (0..parts).map(part).collect::<Result<_>>()?;
-        Ok(HashPartitioner { keys, schema: schema.clone(), budget_bytes, waiting: Vec::new(), parts })
+        Ok(HashPartitioner {
+            keys,
+            schema: schema.clone(),
+            budget_bytes,
+            waiting: Vec::new(),
+            parts,
+        })
     }
 
     fn start(&mut self, batch: &RecordBatch) {
         let row_bytes = batch.get_array_memory_size() / batch.num_rows().max(1);
-        let rows = (self.budget_bytes / self.parts.len().max(1) / row_bytes.max(1)).clamp(1, BATCH_ROWS);
-        self.waiting = self.parts.iter().map(|_| BatchCoalescer::new(self.schema.clone(), rows)).collect();
+        let rows =
+            (self.budget_bytes / self.parts.len().max(1) / row_bytes.max(1)).clamp(1, BATCH_ROWS);
+        self.waiting = self
+            .parts
+            .iter()
+            .map(|_| BatchCoalescer::new(self.schema.clone(), rows))
+            .collect();
     }
 
     fn push(&mut self, batch: &RecordBatch) -> Result<()> {
@@ -290,7 +398,8 @@ impl HashPartitioner {
     }
 
     fn finish(self) -> Result<Vec<NamedTempFile>> {
-        let failed = |error: std::io::Error| Fault::disk("rows for another worker cannot be written", error);
+        let failed =
+            |error: std::io::Error| Fault::disk("rows for another worker cannot be written", error);
         let mut waiting = self.waiting.into_iter();
         let finish = |mut writer: StreamWriter<BufWriter<NamedTempFile>>| {
             if let Some(mut coalescer) = waiting.next() {
@@ -300,7 +409,10 @@ impl HashPartitioner {
                 }
             }
             writer.finish()?;
-            writer.into_inner()?.into_inner().map_err(|error| failed(error.into_error()))
+            writer
+                .into_inner()?
+                .into_inner()
+                .map_err(|error| failed(error.into_error()))
         };
         self.parts.into_iter().map(finish).collect()
     }

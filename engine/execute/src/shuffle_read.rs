@@ -48,36 +48,63 @@ struct RestoredGroups {
 
 impl fmt::Debug for ShuffleReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Assembly({}, {:?})", self.groups.shuffle.id, self.columns)
+        write!(
+            f,
+            "Assembly({}, {:?})",
+            self.groups.shuffle.id, self.columns
+        )
     }
 }
 
 impl ShuffleReader {
     /// The outputs of each window of a complete shuffle.
-    pub fn open_all(pass: &SortedPass<'_>, store: &StateStore, shuffle: &ShufflePlan) -> Result<Vec<ShuffleReader>> {
+    pub fn open_all(
+        pass: &SortedPass<'_>,
+        store: &StateStore,
+        shuffle: &ShufflePlan,
+    ) -> Result<Vec<ShuffleReader>> {
         let together = shuffle.shared_sort();
         let (flow, schema) = (pass.flow(&together)?, pass.schema(&together)?);
-        let back = pass.restore_order(shuffle.stand, pass.gather.engine_context()?, schema, flow)?;
+        let back =
+            pass.restore_order(shuffle.stand, pass.gather.engine_context()?, schema, flow)?;
         let as_of = match &pass.gather.context.program.bound.ops[shuffle.stand].op {
             PlanOp::Join(join) => join.as_of(),
             _ => None,
         };
-        let layers = if as_of.is_some_and(|as_of| as_of.direction == MatchDirection::Nearest) { 2 } else { 1 };
+        let layers = if as_of.is_some_and(|as_of| as_of.direction == MatchDirection::Nearest) {
+            2
+        } else {
+            1
+        };
         let (firsts, latest) = (back.stream_offsets(), Mutex::default());
         let most = pass.gather.context.threads.max(1);
         let (shuffle, store) = (shuffle.clone(), store.clone());
-        let groups = Arc::new(RestoredGroups { shuffle, store, back, layers, firsts, latest, most });
+        let groups = Arc::new(RestoredGroups {
+            shuffle,
+            store,
+            back,
+            layers,
+            firsts,
+            latest,
+            most,
+        });
         Ok(pass
             .output_columns(&together)?
             .into_iter()
-            .map(|columns| ShuffleReader { groups: groups.clone(), columns })
+            .map(|columns| ShuffleReader {
+                groups: groups.clone(),
+                columns,
+            })
             .collect())
     }
 
     /// The outputs for the rows of a span of one of the streams that were sorted together.
     pub fn read(&self, stream: usize, span: usize) -> Result<Box<dyn PrecomputedOutputs>> {
         let task = self.groups.firsts[stream] + span;
-        self.groups.of(task)?.select_columns(self.columns.clone())?.read(stream, span)
+        self.groups
+            .of(task)?
+            .select_columns(self.columns.clone())?
+            .read(stream, span)
     }
 }
 
@@ -99,8 +126,16 @@ impl RestoredGroups {
     fn put_back(&self, group: usize) -> Result<SortedFile> {
         let layer = |layer: usize| {
             let stored = |part: usize| {
-                let (names, schema) = (vec![ShufflePlan::output_name(layer, group, part)], self.back.schema.clone());
-                let stored = ShuffleStream { store: self.store.clone(), of: self.shuffle.id, names, schema };
+                let (names, schema) = (
+                    vec![ShufflePlan::output_name(layer, group, part)],
+                    self.back.schema.clone(),
+                );
+                let stored = ShuffleStream {
+                    store: self.store.clone(),
+                    of: self.shuffle.id,
+                    names,
+                    schema,
+                };
                 Arc::new(stored) as Arc<dyn PartitionStream>
             };
             let by = || vec![ident(GatherOp::ROW).sort(true, true)];
@@ -108,7 +143,11 @@ impl RestoredGroups {
             let plan = StreamingTable::try_new(self.back.schema.clone(), stored)
                 .and_then(|stored| one_time_table("outputs", stored.with_sort_order(by())))
                 .and_then(|outputs| LogicalPlanBuilder::from(outputs).sort(by())?.build());
-            self.back.write(plan.map_err(|error| self.back.fault(error))?, false, &AtomicBool::new(false))
+            self.back.write(
+                plan.map_err(|error| self.back.fault(error))?,
+                false,
+                &AtomicBool::new(false),
+            )
         };
         let layers = (0..self.layers).map(layer).collect::<Result<Vec<_>>>()?;
         let together = layers.into_iter().reduce(SortedFile::with_other_direction);

@@ -74,7 +74,10 @@ pub enum SortedKind {
 impl SortedFile {
     /// Adds the outputs of the other direction; the nearer match counts.
     pub fn with_other_direction(self, after: SortedFile) -> SortedFile {
-        SortedFile { kind: SortedKind::Nearest(Box::new(after)), ..self }
+        SortedFile {
+            kind: SortedKind::Nearest(Box::new(after)),
+            ..self
+        }
     }
 
     /// The files: one for each direction.
@@ -86,11 +89,16 @@ impl SortedFile {
     }
 
     /// All batches of consecutive spans.
-    pub fn read_spans(&self, tasks: Range<usize>) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
+    pub fn read_spans(
+        &self,
+        tasks: Range<usize>,
+    ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
         let (first, count) = self
             .batches
             .range(tasks)
-            .fold((None, 0), |(first, count), (_, own)| (first.or(Some(own.first)), count + own.count));
+            .fold((None, 0), |(first, count), (_, own)| {
+                (first.or(Some(own.first)), count + own.count)
+            });
         let mut reader = open(&self.path, None)?;
         if let Some(first) = first {
             reader.set_index(first)?;
@@ -101,7 +109,11 @@ impl SortedFile {
     /// The columns of one of several windows.
     pub fn select_columns(&self, columns: Range<usize>) -> Result<SortedFile> {
         let schema = Arc::new(self.schema.project(&columns.clone().collect::<Vec<_>>())?);
-        Ok(SortedFile { schema, columns, ..self.clone() })
+        Ok(SortedFile {
+            schema,
+            columns,
+            ..self.clone()
+        })
     }
 
     /// The outputs for the rows of a span of one of the streams that were sorted together.
@@ -109,14 +121,23 @@ impl SortedFile {
         let rows = self.rows(stream, span)?;
         Ok(match &self.kind {
             SortedKind::Plain => Box::new(rows),
-            SortedKind::AsOf => Box::new(AsOfRows { before: rows, after: None }),
-            SortedKind::Nearest(after) => Box::new(AsOfRows { before: rows, after: Some(after.rows(stream, span)?) }),
+            SortedKind::AsOf => Box::new(AsOfRows {
+                before: rows,
+                after: None,
+            }),
+            SortedKind::Nearest(after) => Box::new(AsOfRows {
+                before: rows,
+                after: Some(after.rows(stream, span)?),
+            }),
         })
     }
 
     fn rows(&self, stream: usize, span: usize) -> Result<SortedRows> {
-        let BatchRange { first, count: left } =
-            self.batches.get(&(self.firsts[stream] + span)).copied().unwrap_or_default();
+        let BatchRange { first, count: left } = self
+            .batches
+            .get(&(self.firsts[stream] + span))
+            .copied()
+            .unwrap_or_default();
         let reader = match left {
             0 => None,
             _ => {
@@ -125,7 +146,12 @@ impl SortedFile {
                 Some(reader)
             }
         };
-        Ok(SortedRows { reader, schema: self.schema.clone(), left, batch: None })
+        Ok(SortedRows {
+            reader,
+            schema: self.schema.clone(),
+            left,
+            batch: None,
+        })
     }
 }
 
@@ -139,19 +165,32 @@ pub struct SortedRows {
 }
 
 fn open(path: &Path, columns: Option<Vec<usize>>) -> Result<FileReader<BufReader<File>>> {
-    let file = File::open(path).map_err(|error| Fault::disk("sorted rows cannot be read", error))?;
-    Ok(FileReader::try_new(BufReader::with_capacity(1 << 18, file), columns)?)
+    let file =
+        File::open(path).map_err(|error| Fault::disk("sorted rows cannot be read", error))?;
+    Ok(FileReader::try_new(
+        BufReader::with_capacity(1 << 18, file),
+        columns,
+    )?)
 }
 
 impl PrecomputedOutputs for SortedRows {
     fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
-        let SortedRows { reader, left, batch, schema } = self;
+        let SortedRows {
+            reader,
+            left,
+            batch,
+            schema,
+        } = self;
         let few = || Fault::internal("there are fewer sorted rows than rows");
         let parts = next_rows(rows, batch, &mut || {
             *left = left.checked_sub(1).ok_or_else(few)?;
             Ok(reader.as_mut().and_then(Iterator::next).ok_or_else(few)??)
         })?;
-        let wanted = emit.iter().enumerate().filter(|(_, emit)| **emit).map(|(index, _)| index);
+        let wanted = emit
+            .iter()
+            .enumerate()
+            .filter(|(_, emit)| **emit)
+            .map(|(index, _)| index);
         select_outputs(&parts, schema, wanted)
     }
 }
@@ -186,7 +225,10 @@ pub fn select_outputs(
         [part] => Ok(part.column(index).clone()),
         [] => Ok(new_empty_array(schema.field(index).data_type())),
         parts => {
-            let columns: Vec<&dyn Array> = parts.iter().map(|part| part.column(index).as_ref()).collect();
+            let columns: Vec<&dyn Array> = parts
+                .iter()
+                .map(|part| part.column(index).as_ref())
+                .collect();
             Ok(concat(&columns)?)
         }
     };

@@ -15,7 +15,8 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::SessionContext;
 use forebay_model::{Fault, Result};
 use forebay_plan::{
-    GatherOp, JoinBy, JoinOp, MatchDirection, NodeFlow, OpId, OpStream, PlanOp, SharedSort, WindowOp, canonical_key,
+    GatherOp, JoinBy, JoinOp, MatchDirection, NodeFlow, OpId, OpStream, PlanOp, SharedSort,
+    WindowOp, canonical_key,
 };
 use forebay_storage::Event;
 use forebay_threads::{lock, parallel_map};
@@ -72,34 +73,84 @@ impl SortedPass<'_> {
     /// The outputs of each operation that shares the sort.
     pub fn run(&self, together: &SharedSort) -> Result<Vec<SortedFile>> {
         if let Some(merged) = self.merge_by_time(together)? {
-            return self.output_columns(together)?.into_iter().map(|columns| merged.select_columns(columns)).collect();
+            return self
+                .output_columns(together)?
+                .into_iter()
+                .map(|columns| merged.select_columns(columns))
+                .collect();
         }
-        let rows = |side: &SortInput<'_>| self.gather.input_table(side.name, side.flow, &side.columns);
+        let rows =
+            |side: &SortInput<'_>| self.gather.input_table(side.name, side.flow, &side.columns);
         let (sorted, gaps) = self.sort(together, &rows)?;
         if gaps > 0 {
-            self.gather.watch.on_event(Event::Warning { message: gaps_message(gaps) });
+            self.gather.watch.on_event(Event::Warning {
+                message: gaps_message(gaps),
+            });
         }
-        self.output_columns(together)?.into_iter().map(|columns| sorted.select_columns(columns)).collect()
+        self.output_columns(together)?
+            .into_iter()
+            .map(|columns| sorted.select_columns(columns))
+            .collect()
     }
 
     /// Sorts the rows of `tables` and computes over them; also counts steps that were not of the declared period.
-    pub fn sort(&self, together: &SharedSort, tables: InputTableFn<'_>) -> Result<(SortedFile, u64)> {
+    pub fn sort(
+        &self,
+        together: &SharedSort,
+        tables: InputTableFn<'_>,
+    ) -> Result<(SortedFile, u64)> {
         let (flow, sides) = (self.flow(together)?, self.sort_inputs(together)?);
-        match (&self.gather.context.program.bound.ops[together.stand].op, sides.as_slice()) {
-            (PlanOp::Join(join @ JoinOp { by: JoinBy::Equality(_), .. }), [here, there]) => {
+        match (
+            &self.gather.context.program.bound.ops[together.stand].op,
+            sides.as_slice(),
+        ) {
+            (
+                PlanOp::Join(
+                    join @ JoinOp {
+                        by: JoinBy::Equality(_),
+                        ..
+                    },
+                ),
+                [here, there],
+            ) => {
                 let rows = RowsPerMatch::One;
-                let hash_join =
-                    HashJoin { pass: self, op: together.stand, join, keys: &here.keys, other_keys: &there.keys, rows };
-                let back =
-                    self.restore_order(together.stand, self.gather.engine_context()?, join_schema(join), flow)?;
+                let hash_join = HashJoin {
+                    pass: self,
+                    op: together.stand,
+                    join,
+                    keys: &here.keys,
+                    other_keys: &there.keys,
+                    rows,
+                };
+                let back = self.restore_order(
+                    together.stand,
+                    self.gather.engine_context()?,
+                    join_schema(join),
+                    flow,
+                )?;
                 let outputs = hash_join.run(&tables(here)?, &tables(there)?)?;
                 Ok((back.write_all(outputs, self.keeps_rows, self.stop)?, 0))
             }
-            (PlanOp::Join(join @ JoinOp { by: JoinBy::Time(as_of), .. }), [here, there]) => {
+            (
+                PlanOp::Join(
+                    join @ JoinOp {
+                        by: JoinBy::Time(as_of),
+                        ..
+                    },
+                ),
+                [here, there],
+            ) => {
                 let over = || AsOfOperator::new(join, as_of);
                 let one_way = |backward| {
-                    let (rows, by) = as_of_order(join, as_of, backward, tables(here)?, tables(there)?, &here.keys)
-                        .map_err(|error| self.engine_fault_at(error, together.stand))?;
+                    let (rows, by) = as_of_order(
+                        join,
+                        as_of,
+                        backward,
+                        tables(here)?,
+                        tables(there)?,
+                        &here.keys,
+                    )
+                    .map_err(|error| self.engine_fault_at(error, together.stand))?;
                     self.sort_and_compute(together.stand, rows, by, Arc::new(over()), flow)
                 };
                 let sorted = match as_of.direction {
@@ -111,12 +162,17 @@ impl SortedPass<'_> {
             }
             (_, [rows]) => {
                 let (window, _) = self.merged_window(together)?;
-                let key = |(name, data_type): &(String, DataType)| canonical_key(ident(name.as_str()), data_type);
+                let key = |(name, data_type): &(String, DataType)| {
+                    canonical_key(ident(name.as_str()), data_type)
+                };
                 let keys = rows.keys.iter().map(|named| key(named).sort(true, true));
                 let time = ident(window.time.as_str()).sort(!window.backward, true);
-                let by = keys.chain([time, ident(GatherOp::ROW).sort(!window.backward, true)]).collect();
+                let by = keys
+                    .chain([time, ident(GatherOp::ROW).sort(!window.backward, true)])
+                    .collect();
                 let over = Arc::new(WindowOperator::new(&window, &rows.columns)?);
-                let sorted = self.sort_and_compute(together.stand, tables(rows)?, by, over.clone(), flow)?;
+                let sorted =
+                    self.sort_and_compute(together.stand, tables(rows)?, by, over.clone(), flow)?;
                 let gaps = *lock(&over.gaps)?;
                 Ok((sorted, gaps))
             }
@@ -127,19 +183,36 @@ impl SortedPass<'_> {
     /// The flow whose row order the outputs have.
     pub fn flow(&self, together: &SharedSort) -> Result<&NodeFlow> {
         let missing = || Fault::internal("an operation without its rows");
-        self.gather.context.program.bound.window_inputs.get(&together.stand).ok_or_else(missing)
+        self.gather
+            .context
+            .program
+            .bound
+            .window_inputs
+            .get(&together.stand)
+            .ok_or_else(missing)
     }
 
     /// The sides to sort.
     pub fn sort_inputs(&self, together: &SharedSort) -> Result<Vec<SortInput<'_>>> {
         let (bound, flow) = (&self.gather.context.program.bound, self.flow(together)?);
-        let typed = |name: &String| Ok((name.clone(), flow.schema.field_with_name(name)?.data_type().clone()));
+        let typed = |name: &String| {
+            Ok((
+                name.clone(),
+                flow.schema.field_with_name(name)?.data_type().clone(),
+            ))
+        };
         if let PlanOp::Join(join) = &bound.ops[together.stand].op {
             let other = bound.join_inputs.get(&together.stand);
             let other = other.ok_or_else(|| Fault::internal("a join without its other side"))?;
             let (here, there) = typed_join_keys(join, &flow.schema, &other.schema)?;
             return Ok(vec![
-                SortInput { number: 0, name: "here", flow, columns: distinct(join.columns_here()), keys: here },
+                SortInput {
+                    number: 0,
+                    name: "here",
+                    flow,
+                    columns: distinct(join.columns_here()),
+                    keys: here,
+                },
                 SortInput {
                     number: 1,
                     name: "there",
@@ -151,7 +224,13 @@ impl SortedPass<'_> {
         }
         let (window, _) = self.merged_window(together)?;
         let keys = window.keys.iter().map(typed).collect::<Result<_>>()?;
-        Ok(vec![SortInput { number: 0, name: "rows", flow, columns: distinct(window.columns()), keys }])
+        Ok(vec![SortInput {
+            number: 0,
+            name: "rows",
+            flow,
+            columns: distinct(window.columns()),
+            keys,
+        }])
     }
 
     /// The output columns of each operation among those of all.
@@ -190,7 +269,10 @@ impl SortedPass<'_> {
             parts.push(both.writes.len() - window.writes.len()..both.writes.len());
             merged = Some(both);
         }
-        Ok((merged.ok_or_else(|| Fault::internal("no operation over series"))?, parts))
+        Ok((
+            merged.ok_or_else(|| Fault::internal("no operation over series"))?,
+            parts,
+        ))
     }
 
     /// Fails if the pass was cancelled.
@@ -199,7 +281,10 @@ impl SortedPass<'_> {
     }
 
     pub fn engine_fault_at(&self, error: DataFusionError, op: OpId) -> Fault {
-        self.gather.scratch.locate_fault(engine_fault(error, &self.gather.context.program.bound.ops[op].label))
+        self.gather.scratch.locate_fault(engine_fault(
+            error,
+            &self.gather.context.program.bound.ops[op].label,
+        ))
     }
 
     /// Sorts rows, computes over them, and sorts the outputs back to the order of the flow's rows.
@@ -216,7 +301,10 @@ impl SortedPass<'_> {
         let back = self.restore_order(op, gather.engine_context()?, schema.clone(), flow)?;
         // Two sorts at a time: rows are merged while outputs are sorted.
         let budget_bytes = gather.context.memory.engine_bytes() / 2;
-        let by_row = SortSpec::new(schema.clone(), &[(schema.fields().len() - 1, SortOptions::default())]);
+        let by_row = SortSpec::new(
+            schema.clone(),
+            &[(schema.fields().len() - 1, SortOptions::default())],
+        );
         let mut outputs = SpillingSorter::new(&by_row, gather.scratch, budget_bytes)?;
         let mut run = over.start();
         for batch in self.sorted_rows(op, rows, by, budget_bytes)? {
@@ -247,7 +335,12 @@ impl SortedPass<'_> {
             sorter.finish()
         };
         let runs = parallel_map(gather.context.threads.max(1), streams, &sort)?;
-        merge_runs(&order, runs.into_iter().flatten().collect(), gather.scratch, budget_bytes)
+        merge_runs(
+            &order,
+            runs.into_iter().flatten().collect(),
+            gather.scratch,
+            budget_bytes,
+        )
     }
 
     /// Plans how rows are read.
@@ -255,8 +348,16 @@ impl SortedPass<'_> {
         let mut state = self.gather.engine_context()?.state();
         // Only a few streams are read at a time: repartitioning would make their rows wait for streams that are read
         // later.
-        state.config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
-        let physical = self.gather.context.io.block_on(state.create_physical_plan(rows))?;
+        state
+            .config_mut()
+            .options_mut()
+            .optimizer
+            .enable_round_robin_repartition = false;
+        let physical = self
+            .gather
+            .context
+            .io
+            .block_on(state.create_physical_plan(rows))?;
         let physical = physical.map_err(|error| self.engine_fault_at(error, op))?;
         Ok(OpenedPlan {
             op,
@@ -296,9 +397,11 @@ impl SortedPass<'_> {
         let place = move |error: DataFusionError| scratch.locate_fault(engine_fault(error, &label));
         let stream = io.block_on(async { plan.physical.execute(number, plan.context.clone()) })?;
         let mut stream = stream.map_err(&place)?;
-        Ok(Box::new(std::iter::from_fn(move || match io.block_on(stream.next()) {
-            Ok(batch) => batch.map(|batch| batch.map_err(&place)),
-            Err(fault) => Some(Err(fault)),
+        Ok(Box::new(std::iter::from_fn(move || {
+            match io.block_on(stream.next()) {
+                Ok(batch) => batch.map(|batch| batch.map_err(&place)),
+                Err(fault) => Some(Err(fault)),
+            }
         })))
     }
 
@@ -361,11 +464,19 @@ fn join_outputs(join: &JoinOp) -> SchemaRef {
 type TypedKeys = Vec<(String, DataType)>;
 
 /// The keys of both sides of a join, with the types in which they are compared.
-pub fn typed_join_keys(join: &JoinOp, here: &Schema, there: &Schema) -> Result<(TypedKeys, TypedKeys)> {
+pub fn typed_join_keys(
+    join: &JoinOp,
+    here: &Schema,
+    there: &Schema,
+) -> Result<(TypedKeys, TypedKeys)> {
     let both = join.keys.iter().map(|(own, other)| {
-        let types = (here.field_with_name(own)?.data_type(), there.field_with_name(other)?.data_type());
+        let types = (
+            here.field_with_name(own)?.data_type(),
+            there.field_with_name(other)?.data_type(),
+        );
         let common = JoinOp::key_type(types.0, types.1);
-        let common = common.ok_or_else(|| Fault::internal("keys of a join that cannot be compared"))?;
+        let common =
+            common.ok_or_else(|| Fault::internal("keys of a join that cannot be compared"))?;
         Ok(((own.clone(), common.clone()), (other.clone(), common)))
     });
     Ok(both.collect::<Result<Vec<_>>>()?.into_iter().unzip())
@@ -385,7 +496,10 @@ pub fn distinct<'n>(names: impl IntoIterator<Item = &'n String>) -> Vec<String> 
 fn sort_spec(schema: SchemaRef, by: &[SortExpr]) -> Result<SortSpec> {
     let column = |sort: &SortExpr| match &sort.expr {
         Expr::Column(column) => {
-            let options = SortOptions { descending: !sort.asc, nulls_first: sort.nulls_first };
+            let options = SortOptions {
+                descending: !sort.asc,
+                nulls_first: sort.nulls_first,
+            };
             Ok((schema.index_of(&column.name)?, options))
         }
         _ => Err(Fault::internal("rows are sorted by columns")),

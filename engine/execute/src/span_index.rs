@@ -63,8 +63,18 @@ pub struct JoinedSpans {
 impl JoinedSpans {
     /// The id of what rows of some spans may meet.
     fn content(&self, tasks: &Range<usize>) -> ContentId {
-        let end = tasks.end.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0);
-        let start = self.starts.get(tasks.start).copied().unwrap_or(end).min(end);
+        let end = tasks
+            .end
+            .checked_sub(1)
+            .and_then(|last| self.ends.get(last))
+            .copied()
+            .unwrap_or(0);
+        let start = self
+            .starts
+            .get(tasks.start)
+            .copied()
+            .unwrap_or(end)
+            .min(end);
         self.digests.met(&(start..end))
     }
 }
@@ -98,7 +108,11 @@ pub struct WorkUnit {
 impl WorkUnit {
     /// A unit of spans without an earlier result.
     pub fn new(tasks: Range<usize>, id: ContentId) -> WorkUnit {
-        WorkUnit { tasks, id, known: None }
+        WorkUnit {
+            tasks,
+            id,
+            known: None,
+        }
     }
 }
 
@@ -107,10 +121,20 @@ impl SpanDigests {
     pub fn new<'s>(spans: impl IntoIterator<Item = (usize, &'s Span)>) -> Self {
         let mark = |(scan, span): (usize, &Span)| {
             let mut content = IdBuilder::new("task");
-            content.bytes(&(scan as u64).to_le_bytes()).id(span.fingerprint());
-            let name = span.pieces.last().map_or("", |piece| piece.relative.as_str());
+            content
+                .bytes(&(scan as u64).to_le_bytes())
+                .id(span.fingerprint());
+            let name = span
+                .pieces
+                .last()
+                .map_or("", |piece| piece.relative.as_str());
             let boundary = xxh3_64(name.as_bytes());
-            SpanDigest { content: content.finish(), bytes: span.bytes(), rows: span.rows(), boundary }
+            SpanDigest {
+                content: content.finish(),
+                bytes: span.bytes(),
+                rows: span.rows(),
+                boundary,
+            }
         };
         let spans: Vec<SpanDigest> = spans.into_iter().map(mark).collect();
         let mut before = vec![IdBuilder::new("tasks").finish()];
@@ -120,18 +144,28 @@ impl SpanDigests {
             before.push(id.finish());
         }
         let contents = spans.iter().map(|_| OnceLock::new()).collect();
-        SpanDigests { spans, before, contents }
+        SpanDigests {
+            spans,
+            before,
+            contents,
+        }
     }
 
     /// The digest of the spans of the other side of a join that rows may meet.
     pub fn met(&self, spans: &Range<usize>) -> ContentId {
-        if spans.start == 0 { self.before[spans.end] } else { self.content(spans) }
+        if spans.start == 0 {
+            self.before[spans.end]
+        } else {
+            self.content(spans)
+        }
     }
 
     /// The digest of the contents of some spans.
     fn content(&self, tasks: &Range<usize>) -> ContentId {
         let name = || id_of("content", contents_of(&self.spans[tasks.clone()]));
-        let Some(first) = self.contents.get(tasks.start) else { return name() };
+        let Some(first) = self.contents.get(tasks.start) else {
+            return name();
+        };
         let (end, id) = first.get_or_init(|| (tasks.end, name()));
         if *end == tasks.end { *id } else { name() }
     }
@@ -142,7 +176,13 @@ impl SpanIndex {
     /// all spans, also on later ones.
     pub fn new(digests: Arc<SpanDigests>, past: SpanDependency, sorted: Option<ContentId>) -> Self {
         let past_ids = digests.spans.iter().map(|_| OnceLock::new()).collect();
-        SpanIndex { digests, past, past_ids, sorted, joined: Vec::new() }
+        SpanIndex {
+            digests,
+            past,
+            past_ids,
+            sorted,
+            joined: Vec::new(),
+        }
     }
 
     /// Adds the other sides of as-of joins.
@@ -155,7 +195,10 @@ impl SpanIndex {
         if self.joined.is_empty() {
             return id;
         }
-        id_of("joined", std::iter::once(id).chain(self.joined.iter().map(|joined| joined.content(tasks))))
+        id_of(
+            "joined",
+            std::iter::once(id).chain(self.joined.iter().map(|joined| joined.content(tasks))),
+        )
     }
 
     /// The earlier spans that affect some spans, if these are neither all nor none: ascending ranges that do not touch.
@@ -168,17 +211,26 @@ impl SpanIndex {
 
     /// The stored bytes of the halos of units; consecutive units share one halo.
     pub fn halo_bytes(&self, parts: &[WorkUnit]) -> Option<u64> {
-        let halo_of = |run: &[WorkUnit]| self.halo_of(&(run.first()?.tasks.start..run.last()?.tasks.end));
+        let halo_of =
+            |run: &[WorkUnit]| self.halo_of(&(run.first()?.tasks.start..run.last()?.tasks.end));
         let runs = parts.chunk_by(|part, next| part.tasks.end == next.tasks.start);
-        let bytes: Vec<u64> = runs.filter_map(halo_of).map(|halo| self.bytes_of(&halo)).collect();
+        let bytes: Vec<u64> = runs
+            .filter_map(halo_of)
+            .map(|halo| self.bytes_of(&halo))
+            .collect();
         (!bytes.is_empty()).then(|| bytes.iter().sum())
     }
 
     /// Whether all spans that may affect rows after the last span lie in `halo` or in the spans from `from` on.
     pub fn covers_retention(&self, halo: &[Range<usize>], from: usize) -> bool {
-        let SpanDependency::Halos(halos) = &self.past else { return false };
+        let SpanDependency::Halos(halos) = &self.past else {
+            return false;
+        };
         let first = halos.retention_start();
-        first >= from || halo.last().is_some_and(|last| last.start <= first && last.end >= from)
+        first >= from
+            || halo
+                .last()
+                .is_some_and(|last| last.start <= first && last.end >= from)
     }
 
     /// The id of all rows that affect some spans, beside their own.
@@ -186,7 +238,10 @@ impl SpanIndex {
         let first = match &self.past {
             SpanDependency::Nothing => tasks.start,
             SpanDependency::Everything => 0,
-            SpanDependency::Halos(halos) => halos.halo_of(tasks).first().map_or(tasks.start, |halo| halo.start),
+            SpanDependency::Halos(halos) => halos
+                .halo_of(tasks)
+                .first()
+                .map_or(tasks.start, |halo| halo.start),
         };
         self.add_joined(self.past_id(tasks), &(first..tasks.end))
     }
@@ -197,7 +252,9 @@ impl SpanIndex {
             None => matters,
             Some(sorted) => {
                 let mut id = IdBuilder::new("sorted");
-                id.id(matters).id(self.digests.before[self.digests.spans.len()]).id(sorted);
+                id.id(matters)
+                    .id(self.digests.before[self.digests.spans.len()])
+                    .id(sorted);
                 id.finish()
             }
         };
@@ -207,7 +264,11 @@ impl SpanIndex {
             SpanDependency::Halos(halos) => halos.halo_of(tasks),
         };
         let name = |halo: &[Range<usize>]| {
-            sorted(id_of("past", halo.iter().flat_map(|tasks| contents_of(&self.digests.spans[tasks.clone()]))))
+            sorted(id_of(
+                "past",
+                halo.iter()
+                    .flat_map(|tasks| contents_of(&self.digests.spans[tasks.clone()])),
+            ))
         };
         let (known, id) = self.past_ids[tasks.start].get_or_init(|| (halo.clone(), name(&halo)));
         if *known == halo { *id } else { name(&halo) }
@@ -216,7 +277,9 @@ impl SpanIndex {
     /// The id of the result of some spans; `shape` is the id of the operations on their rows.
     pub fn result_id(&self, shape: ContentId, tasks: Range<usize>) -> ContentId {
         let mut id = IdBuilder::new("shard");
-        id.id(shape).id(self.dependency_id(&tasks)).id(self.digests.content(&tasks));
+        id.id(shape)
+            .id(self.dependency_id(&tasks))
+            .id(self.digests.content(&tasks));
         id.finish()
     }
 
@@ -229,7 +292,10 @@ impl SpanIndex {
 
     /// The content ids of some spans.
     pub fn contents(&self, tasks: Range<usize>) -> Vec<String> {
-        self.digests.spans[tasks].iter().map(|mark| mark.content.to_string()).collect()
+        self.digests.spans[tasks]
+            .iter()
+            .map(|mark| mark.content.to_string())
+            .collect()
     }
 
     /// The number of spans.
@@ -239,7 +305,10 @@ impl SpanIndex {
 
     /// Stored bytes of some spans.
     pub fn bytes(&self, tasks: Range<usize>) -> u64 {
-        self.digests.spans[tasks].iter().map(|mark| mark.bytes).sum()
+        self.digests.spans[tasks]
+            .iter()
+            .map(|mark| mark.bytes)
+            .sum()
     }
 
     /// Stored bytes of several ranges of spans.
@@ -249,27 +318,44 @@ impl SpanIndex {
 
     /// Rows of some spans, as far as their metadata tell.
     pub fn rows(&self, tasks: Range<usize>) -> u64 {
-        self.digests.spans[tasks].iter().filter_map(|mark| mark.rows).sum()
+        self.digests.spans[tasks]
+            .iter()
+            .filter_map(|mark| mark.rows)
+            .sum()
     }
 
     /// Rows of some spans; `None` where the metadata of one of them do not tell.
     pub fn known_rows(&self, tasks: impl IntoIterator<Item = usize>) -> Option<u64> {
-        tasks.into_iter().map(|task| self.digests.spans[task].rows).sum()
+        tasks
+            .into_iter()
+            .map(|task| self.digests.spans[task].rows)
+            .sum()
     }
 
     /// Divides some spans into units, in order: those of the committed shards as they are, the rest at content-defined
     /// cuts.
-    pub fn work_units(&self, shape: ContentId, tasks: Range<usize>, known: &[Shard]) -> Vec<WorkUnit> {
+    pub fn work_units(
+        &self,
+        shape: ContentId,
+        tasks: Range<usize>,
+        known: &[Shard],
+    ) -> Vec<WorkUnit> {
         let mut by_first: BTreeMap<&str, Vec<&Shard>> = BTreeMap::new();
         for shard in known {
-            by_first.entry(shard.spans.first().map_or("", String::as_str)).or_default().push(shard);
+            by_first
+                .entry(shard.spans.first().map_or("", String::as_str))
+                .or_default()
+                .push(shard);
         }
         let mut parts = Vec::new();
         let (mut task, mut open, end) = (tasks.start, tasks.start, tasks.end);
         while task < end {
             let first = self.digests.spans[task].content.to_string();
             let candidates = by_first.get(first.as_str()).into_iter().flatten();
-            match candidates.copied().find(|shard| self.matches(shape, shard, task..end)) {
+            match candidates
+                .copied()
+                .find(|shard| self.matches(shape, shard, task..end))
+            {
                 None => task += 1,
                 Some(shard) => {
                     parts.extend(self.new_units(shape, open..task));
@@ -289,7 +375,9 @@ impl SpanIndex {
     /// Whether a shard is the result of the first of some spans.
     fn matches(&self, shape: ContentId, shard: &Shard, among: Range<usize>) -> bool {
         let tasks = among.start..among.start + shard.spans.len();
-        tasks.end <= among.end && self.covers(&tasks, shard) && self.result_id(shape, tasks).to_string() == shard.id
+        tasks.end <= among.end
+            && self.covers(&tasks, shard)
+            && self.result_id(shape, tasks).to_string() == shard.id
     }
 
     /// Whether a shard covers exactly some spans.
@@ -297,7 +385,10 @@ impl SpanIndex {
         let same = |(mark, span): (&SpanDigest, &String)| mark.content.to_string() == *span;
         !tasks.is_empty()
             && tasks.len() == shard.spans.len()
-            && self.digests.spans[tasks.clone()].iter().zip(&shard.spans).all(same)
+            && self.digests.spans[tasks.clone()]
+                .iter()
+                .zip(&shard.spans)
+                .all(same)
     }
 
     fn new_units(&self, shape: ContentId, tasks: Range<usize>) -> impl Iterator<Item = WorkUnit> {
@@ -312,7 +403,9 @@ impl SpanIndex {
     fn is_boundary(&self, task: usize) -> bool {
         let of = |task: usize| self.digests.spans.get(task).map(|mark| mark.boundary);
         let (before, after) = (task.checked_sub(1).and_then(of), of(task + 1));
-        of(task).zip(before).is_some_and(|(own, before)| own < before && after.is_none_or(|after| own < after))
+        of(task)
+            .zip(before)
+            .is_some_and(|(own, before)| own < before && after.is_none_or(|after| own < after))
     }
 
     /// Content-defined cuts: divides spans into runs whose ends depend on the names of neighbouring spans alone.
@@ -366,7 +459,9 @@ impl SpanIndex {
                     Some(last) => last.end = run.end,
                     None => level.push(run.clone()),
                 }
-                open = !self.digests.spans[run.end - 1].boundary.is_multiple_of(every);
+                open = !self.digests.spans[run.end - 1]
+                    .boundary
+                    .is_multiple_of(every);
             }
             if level.len() <= 1 {
                 return levels;
@@ -411,7 +506,9 @@ mod tests {
             extents: Vec::new(),
             fingerprint: ContentId::of(format!("{name} {version}").as_bytes()),
         };
-        Span { pieces: vec![piece] }
+        Span {
+            pieces: vec![piece],
+        }
     }
 
     fn days(days: Range<usize>) -> Vec<Span> {
@@ -420,11 +517,24 @@ mod tests {
 
     /// Rows affect others at these distances in days, or at any distance.
     fn history(spans: &[Span], distances: Option<&[RangeInclusive<i64>]>) -> SpanIndex {
-        let day = |span: &Span| BoundValue::Int(span.pieces[0].path["day-".len()..].parse().unwrap());
-        let extent = |span: &Span| ColumnExtent { min: day(span), max: day(span), nulls: false };
-        let halos = |distances: &[_]| HaloIndex::new(spans.iter().map(extent).collect(), distances.to_vec());
-        let past = distances.map_or(SpanDependency::Everything, |distances| SpanDependency::Halos(halos(distances)));
-        SpanIndex::new(Arc::new(SpanDigests::new(spans.iter().map(|span| (0, span)))), past, None)
+        let day =
+            |span: &Span| BoundValue::Int(span.pieces[0].path["day-".len()..].parse().unwrap());
+        let extent = |span: &Span| ColumnExtent {
+            min: day(span),
+            max: day(span),
+            nulls: false,
+        };
+        let halos = |distances: &[_]| {
+            HaloIndex::new(spans.iter().map(extent).collect(), distances.to_vec())
+        };
+        let past = distances.map_or(SpanDependency::Everything, |distances| {
+            SpanDependency::Halos(halos(distances))
+        });
+        SpanIndex::new(
+            Arc::new(SpanDigests::new(spans.iter().map(|span| (0, span)))),
+            past,
+            None,
+        )
     }
 
     fn shape() -> ContentId {
@@ -433,19 +543,38 @@ mod tests {
 
     /// The shards that the first run over some days commits.
     fn first_shards(history: &SpanIndex) -> Vec<Shard> {
-        let shard =
-            |part: WorkUnit| Shard { id: part.id.to_string(), spans: history.contents(part.tasks), ..Shard::default() };
-        history.work_units(shape(), 0..history.digests.spans.len(), &[]).into_iter().map(shard).collect()
+        let shard = |part: WorkUnit| Shard {
+            id: part.id.to_string(),
+            spans: history.contents(part.tasks),
+            ..Shard::default()
+        };
+        history
+            .work_units(shape(), 0..history.digests.spans.len(), &[])
+            .into_iter()
+            .map(shard)
+            .collect()
     }
 
     /// The days that are computed again.
-    fn recomputed_days(before: &[Span], after: &[Span], distances: Option<&[RangeInclusive<i64>]>) -> Vec<String> {
+    fn recomputed_days(
+        before: &[Span],
+        after: &[Span],
+        distances: Option<&[RangeInclusive<i64>]>,
+    ) -> Vec<String> {
         let known = first_shards(&history(before, distances));
         let parts = history(after, distances).work_units(shape(), 0..after.len(), &known);
         let tasks: Vec<usize> = parts.iter().flat_map(|part| part.tasks.clone()).collect();
-        assert_eq!(tasks, (0..after.len()).collect::<Vec<_>>(), "parts are all tasks in order");
-        let new = parts.iter().filter(|part| part.known.is_none()).flat_map(|part| part.tasks.clone());
-        new.map(|task| after[task].pieces[0].relative.clone()).collect()
+        assert_eq!(
+            tasks,
+            (0..after.len()).collect::<Vec<_>>(),
+            "parts are all tasks in order"
+        );
+        let new = parts
+            .iter()
+            .filter(|part| part.known.is_none())
+            .flat_map(|part| part.tasks.clone());
+        new.map(|task| after[task].pieces[0].relative.clone())
+            .collect()
     }
 
     #[test]
@@ -454,13 +583,23 @@ mod tests {
             let history = history(spans, Some(&[0..=0]));
             let tree = history.tree();
             for pair in tree.windows(2) {
-                let ends = |level: &[Range<usize>]| level.iter().map(|run| run.end).collect::<Vec<_>>();
-                assert!(ends(&pair[1]).iter().all(|end| ends(&pair[0]).contains(end)));
+                let ends =
+                    |level: &[Range<usize>]| level.iter().map(|run| run.end).collect::<Vec<_>>();
+                assert!(
+                    ends(&pair[1])
+                        .iter()
+                        .all(|end| ends(&pair[0]).contains(end))
+                );
             }
             let ids = |level: &Vec<Range<usize>>| {
                 let starts: Vec<usize> = level.iter().map(|run| run.start).collect();
-                assert!(level.windows(2).all(|pair| pair[0].end == pair[1].start) && starts[0] == 0);
-                level.iter().map(|run| history.result_id(shape(), run.clone())).collect::<BTreeSet<_>>()
+                assert!(
+                    level.windows(2).all(|pair| pair[0].end == pair[1].start) && starts[0] == 0
+                );
+                level
+                    .iter()
+                    .map(|run| history.result_id(shape(), run.clone()))
+                    .collect::<BTreeSet<_>>()
             };
             tree.iter().map(ids).collect::<Vec<_>>()
         };
@@ -469,24 +608,39 @@ mod tests {
         let mut changed = days(0..2000);
         changed[1000] = span("day-1000", "2");
         for after in [runs(&days(0..2001)), runs(&days(1..2000)), runs(&changed)] {
-            let new: Vec<usize> =
-                before.iter().zip(&after).map(|(before, after)| after.difference(before).count()).collect();
+            let new: Vec<usize> = before
+                .iter()
+                .zip(&after)
+                .map(|(before, after)| after.difference(before).count())
+                .collect();
             assert!(new.iter().all(|new| *new <= 1), "{new:?}");
         }
     }
 
     #[test]
     fn only_a_new_day_is_computed() {
-        assert_eq!(recomputed_days(&days(0..200), &days(0..201), Some(&[0..=28])), ["day-200"]);
-        assert_eq!(recomputed_days(&days(0..200), &days(0..201), None), ["day-200"]);
+        assert_eq!(
+            recomputed_days(&days(0..200), &days(0..201), Some(&[0..=28])),
+            ["day-200"]
+        );
+        assert_eq!(
+            recomputed_days(&days(0..200), &days(0..201), None),
+            ["day-200"]
+        );
         assert!(recomputed_days(&days(0..200), &days(0..200), None).is_empty());
     }
 
     #[test]
     fn a_removed_day_changes_what_it_reaches() {
         let again = recomputed_days(&days(0..200), &days(1..200), Some(&[0..=28]));
-        assert!(again.contains(&"day-28".to_owned()) && again.len() < 28 + SHARD_SPANS_MAX, "{again:?}");
-        assert_eq!(recomputed_days(&days(0..200), &days(1..200), None).len(), 199);
+        assert!(
+            again.contains(&"day-28".to_owned()) && again.len() < 28 + SHARD_SPANS_MAX,
+            "{again:?}"
+        );
+        assert_eq!(
+            recomputed_days(&days(0..200), &days(1..200), None).len(),
+            199
+        );
     }
 
     #[test]
@@ -498,12 +652,22 @@ mod tests {
             .iter()
             .map(|day| day["day-".len()..].parse().unwrap())
             .collect();
-        assert!([50, 51, 52, 150].iter().all(|day| changed.contains(day)), "{changed:?}");
-        let is_near = |day: &usize| [50, 52, 150].iter().any(|near| day.abs_diff(*near) < SHARD_SPANS_MAX);
+        assert!(
+            [50, 51, 52, 150].iter().all(|day| changed.contains(day)),
+            "{changed:?}"
+        );
+        let is_near = |day: &usize| {
+            [50, 52, 150]
+                .iter()
+                .any(|near| day.abs_diff(*near) < SHARD_SPANS_MAX)
+        };
         assert!(changed.iter().all(is_near), "{changed:?}");
         // A removed day is missed a hundred days later.
         let again = recomputed_days(&days(0..200), &days(1..200), distances);
-        assert!(again.contains(&"day-100".to_owned()) && again.len() < 3 * SHARD_SPANS_MAX, "{again:?}");
+        assert!(
+            again.contains(&"day-100".to_owned()) && again.len() < 3 * SHARD_SPANS_MAX,
+            "{again:?}"
+        );
     }
 
     #[test]
@@ -516,8 +680,13 @@ mod tests {
         assert_eq!(halo(9..10), [2..3, 7..9]);
         assert!(halo(0..1).is_empty());
         // Rows after the last day may reach back to the day 101 days before it.
-        assert!(history.covers_retention(&[3..5, 98..150], 150) && history.covers_retention(&[], 98));
-        assert!(!history.covers_retention(&halo(150..151), 150) && !history.covers_retention(&[3..5, 99..150], 150));
+        assert!(
+            history.covers_retention(&[3..5, 98..150], 150) && history.covers_retention(&[], 98)
+        );
+        assert!(
+            !history.covers_retention(&halo(150..151), 150)
+                && !history.covers_retention(&[3..5, 99..150], 150)
+        );
     }
 
     #[test]
@@ -525,9 +694,16 @@ mod tests {
         let mut after = days(0..200);
         after[100] = span("day-100", "2");
         let again = recomputed_days(&days(0..200), &after, Some(&[0..=28]));
-        assert!(again.contains(&"day-100".to_owned()) && again.contains(&"day-128".to_owned()), "{again:?}");
+        assert!(
+            again.contains(&"day-100".to_owned()) && again.contains(&"day-128".to_owned()),
+            "{again:?}"
+        );
         assert!(again.len() < 29 + 2 * SHARD_SPANS_MAX, "{again:?}");
-        let first = recomputed_days(&days(0..200), &after, None)[0]["day-".len()..].parse::<usize>();
-        assert!(first.is_ok_and(|first| (100 - SHARD_SPANS_MAX + 1..=100).contains(&first)), "{again:?}");
+        let first =
+            recomputed_days(&days(0..200), &after, None)[0]["day-".len()..].parse::<usize>();
+        assert!(
+            first.is_ok_and(|first| (100 - SHARD_SPANS_MAX + 1..=100).contains(&first)),
+            "{again:?}"
+        );
     }
 }

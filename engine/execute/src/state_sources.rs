@@ -15,7 +15,9 @@ pub(crate) fn count_sources(piece: &StateSource) -> usize {
 
 /// Collects the largest runs that consist of as many states as a task merges, and of no fewer than two.
 pub(crate) fn collect_runs<'a>(piece: &'a StateSource, into: &mut Vec<&'a StateSource>) {
-    let StateSource::Merged { of, .. } = piece else { return };
+    let StateSource::Merged { of, .. } = piece else {
+        return;
+    };
     let is_lowest = of.iter().all(|piece| count_sources(piece) == 1);
     match is_lowest || count_sources(piece) <= sources_per_merge() {
         true => into.push(piece),
@@ -26,7 +28,9 @@ pub(crate) fn collect_runs<'a>(piece: &'a StateSource, into: &mut Vec<&'a StateS
 /// The spans of a source.
 pub(crate) fn tasks_of(piece: &StateSource) -> Range<usize> {
     match piece {
-        StateSource::Kept(tasks) | StateSource::Read(tasks) | StateSource::Merged { tasks, .. } => tasks.clone(),
+        StateSource::Kept(tasks) | StateSource::Read(tasks) | StateSource::Merged { tasks, .. } => {
+            tasks.clone()
+        }
     }
 }
 
@@ -35,7 +39,11 @@ pub(crate) fn group_sources(pieces: &[StateSource], questions: usize) -> Vec<Sta
     let group = |group: &[StateSource]| match group {
         [first, .., last] => {
             let tasks = tasks_of(first).start..tasks_of(last).end;
-            vec![StateSource::Merged { tasks, kept: vec![false; questions], of: group.to_vec() }]
+            vec![StateSource::Merged {
+                tasks,
+                kept: vec![false; questions],
+                of: group.to_vec(),
+            }]
         }
         alone => alone.to_vec(),
     };
@@ -47,7 +55,10 @@ pub(crate) fn with_merged_runs(piece: StateSource, merged: &[Range<usize>]) -> S
     match piece {
         StateSource::Merged { tasks, .. } if merged.contains(&tasks) => StateSource::Kept(tasks),
         StateSource::Merged { tasks, kept, of } => {
-            let of = of.into_iter().map(|piece| with_merged_runs(piece, merged)).collect();
+            let of = of
+                .into_iter()
+                .map(|piece| with_merged_runs(piece, merged))
+                .collect();
             StateSource::Merged { tasks, kept, of }
         }
         piece => piece,
@@ -58,7 +69,8 @@ pub(crate) fn with_merged_runs(piece: StateSource, merged: &[Range<usize>]) -> S
 pub(crate) fn collect_merged(piece: &StateSource, question: usize, into: &mut Vec<Range<usize>>) {
     match piece {
         StateSource::Merged { tasks, kept, of } if !kept[question] => {
-            of.iter().for_each(|piece| collect_merged(piece, question, into));
+            of.iter()
+                .for_each(|piece| collect_merged(piece, question, into));
             into.push(tasks.clone());
         }
         _ => {}

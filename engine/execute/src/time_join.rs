@@ -10,9 +10,12 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, SchemaRef};
 use forebay_commit::StateStore;
 use forebay_model::{
-    BoundValue, ColumnExtent, ContentId, Fault, FaultCode, IdBuilder, Pipeline, Result, catch_panic, codes,
+    BoundValue, ColumnExtent, ContentId, Fault, FaultCode, IdBuilder, Pipeline, Result,
+    catch_panic, codes,
 };
-use forebay_plan::{AsOf, JoinBy, JoinOp, JoinedExtents, OpId, PlanOp, PrecomputedOutputs, join_id};
+use forebay_plan::{
+    AsOf, JoinBy, JoinOp, JoinedExtents, OpId, PlanOp, PrecomputedOutputs, join_id,
+};
 use forebay_storage::{BackgroundTask, ScratchDir};
 use forebay_threads::lock;
 
@@ -100,17 +103,29 @@ struct SpanBatches {
 
 impl SpanBatches {
     /// `reader` gives the reader of some rows.
-    fn open<R: Send + Sync + 'static>(rows: Arc<R>, span: usize, reader: fn(&R) -> &FlowReader) -> Self {
+    fn open<R: Send + Sync + 'static>(
+        rows: Arc<R>,
+        span: usize,
+        reader: fn(&R) -> &FlowReader,
+    ) -> Self {
         let (sender, batches) = sync_channel(QUEUE_BATCHES);
-        let read = move || reader(&rows).read(span..span + 1, &mut |batch| sender.send(batch).is_ok());
-        SpanBatches { batches, reader: Some(BackgroundTask::spawn(read)) }
+        let read =
+            move || reader(&rows).read(span..span + 1, &mut |batch| sender.send(batch).is_ok());
+        SpanBatches {
+            batches,
+            reader: Some(BackgroundTask::spawn(read)),
+        }
     }
 
     /// The next batch; `None` once all were read.
     fn next(&mut self) -> Result<Option<RecordBatch>> {
         match self.batches.recv() {
             Ok(batch) => Ok(Some(batch)),
-            Err(_) => self.reader.take().map_or(Ok(()), BackgroundTask::join).map(|()| None),
+            Err(_) => self
+                .reader
+                .take()
+                .map_or(Ok(()), BackgroundTask::join)
+                .map(|()| None),
         }
     }
 }
@@ -128,7 +143,10 @@ impl OtherSide {
             matches!(ordered, Ok(true))
         })?;
         if !ordered? {
-            return Err(Fault::new(codes::OUT_OF_ORDER, "rows that are joined do not come in order of time"));
+            return Err(Fault::new(
+                codes::OUT_OF_ORDER,
+                "rows that are joined do not come in order of time",
+            ));
         }
         lock(&self.checked)?.insert(span);
         Ok(())
@@ -155,13 +173,23 @@ impl SpanMerge {
 
     /// The outputs for a batch of this side, which may meet the spans before `end`; `None` if the join gives up.
     fn join(&mut self, batch: &RecordBatch, end: usize) -> Result<Option<Vec<RecordBatch>>> {
-        let SpanMerge { merge, side, next, open } = self;
+        let SpanMerge {
+            merge,
+            side,
+            next,
+            open,
+        } = self;
         merge.join(batch, &mut || next_batch(side, next, open, end))
     }
 
     /// Sees all rows up to a time; false if the join gives up.
     fn see_until(&mut self, time: i64) -> Result<bool> {
-        let SpanMerge { merge, side, next, open } = self;
+        let SpanMerge {
+            merge,
+            side,
+            next,
+            open,
+        } = self;
         let end = side.end(time);
         merge.see_until(time, &mut || next_batch(side, next, open, end))
     }
@@ -193,15 +221,30 @@ fn next_batch(
 impl TimeJoin {
     /// Opens the readers of both sides.
     pub fn open(setup: &TimeJoinSetup<'_>) -> Result<Arc<TimeJoin>> {
-        let TimeJoinSetup { gather, pipeline, store, op } = setup;
+        let TimeJoinSetup {
+            gather,
+            pipeline,
+            store,
+            op,
+        } = setup;
         let context = &gather.context;
-        let (bound, strange) = (&context.program.bound, || Fault::internal("a join whose sides are no histories"));
-        let PlanOp::Join(join @ JoinOp { by: JoinBy::Time(as_of), .. }) = &bound.ops[*op].op else {
+        let (bound, strange) = (&context.program.bound, || {
+            Fault::internal("a join whose sides are no histories")
+        });
+        let PlanOp::Join(
+            join @ JoinOp {
+                by: JoinBy::Time(as_of),
+                ..
+            },
+        ) = &bound.ops[*op].op
+        else {
             return Err(strange());
         };
         let dataset = |base| context.input(base).ok().map(|input| input.dataset.as_ref());
-        let JoinedExtents { here: here_times, there: there_times } =
-            JoinedExtents::of(bound, *op, &dataset).ok_or_else(strange)?;
+        let JoinedExtents {
+            here: here_times,
+            there: there_times,
+        } = JoinedExtents::of(bound, *op, &dataset).ok_or_else(strange)?;
         let flows = bound.window_inputs.get(op).zip(bound.join_inputs.get(op));
         let (here, there) = flows.ok_or_else(strange)?;
         let base = there.streams.first().ok_or_else(strange)?.base;
@@ -210,7 +253,11 @@ impl TimeJoin {
         let side = OtherSide {
             rows: gather.reader(there, &distinct(join.columns_there()))?,
             order: gather.reader(there, std::slice::from_ref(&as_of.other_time))?,
-            times: there_times.iter().map(TimeExtent::of).collect::<Option<_>>().ok_or_else(strange)?,
+            times: there_times
+                .iter()
+                .map(TimeExtent::of)
+                .collect::<Option<_>>()
+                .ok_or_else(strange)?,
             digests: Arc::new(SpanDigests::new(spans.iter().map(|span| (0, span)))),
             checked: Mutex::default(),
         };
@@ -221,7 +268,11 @@ impl TimeJoin {
             keys: [own, other],
             here: Arc::new(gather.reader(here, &distinct(join.columns_here()))?),
             there: Arc::new(side),
-            times: here_times.iter().map(TimeExtent::of).collect::<Option<_>>().ok_or_else(strange)?,
+            times: here_times
+                .iter()
+                .map(TimeExtent::of)
+                .collect::<Option<_>>()
+                .ok_or_else(strange)?,
             operation: join_id(bound, pipeline, *op, &|ask| context.digest(ask))?,
             store: (*store).clone(),
             scratch: gather.scratch.clone(),
@@ -238,16 +289,34 @@ impl TimeJoin {
     pub fn joined_spans(&self, spans: usize) -> JoinedSpans {
         let digests = self.there.digests.clone();
         if spans != self.times.len() {
-            return JoinedSpans { digests, starts: vec![0; spans], ends: vec![self.there.times.len(); spans] };
+            return JoinedSpans {
+                digests,
+                starts: vec![0; spans],
+                ends: vec![self.there.times.len(); spans],
+            };
         }
-        let starts = self.times.iter().map(|extent| self.first_useful(extent.min)).collect();
-        let ends = self.times.iter().map(|extent| self.there.end(extent.max)).collect();
-        JoinedSpans { digests, starts, ends }
+        let starts = self
+            .times
+            .iter()
+            .map(|extent| self.first_useful(extent.min))
+            .collect();
+        let ends = self
+            .times
+            .iter()
+            .map(|extent| self.there.end(extent.max))
+            .collect();
+        JoinedSpans {
+            digests,
+            starts,
+            ends,
+        }
     }
 
     /// The id of the rows that are held at the end, if they are kept.
     pub fn kept_state(&self) -> Result<Option<ContentId>> {
-        let Some(id) = self.state_id(self.times.len()) else { return Ok(None) };
+        let Some(id) = self.state_id(self.times.len()) else {
+            return Ok(None);
+        };
         Ok(self.store.carry_bytes(id)?.map(|_| id))
     }
 
@@ -257,14 +326,24 @@ impl TimeJoin {
         let merge = join.noting_order(join.merge_before(span))?;
         let schema = merge.merge.schema().clone();
         let (join, merge, ready, rest) = (join.clone(), Some(merge), VecDeque::new(), None);
-        let mut rows = MergedRows { join, span, merge, here, ready, rest, schema };
+        let mut rows = MergedRows {
+            join,
+            span,
+            merge,
+            here,
+            ready,
+            rest,
+            schema,
+        };
         rows.fill()?;
         Ok(rows)
     }
 
     /// The first span of the other side that rows at a time, or later, may meet.
     fn first_useful(&self, time: i64) -> usize {
-        self.as_of.tolerance.map_or(0, |most| self.there.first_from(time.saturating_sub(most)))
+        self.as_of
+            .tolerance
+            .map_or(0, |most| self.there.first_from(time.saturating_sub(most)))
     }
 
     /// The id of the rows that are held after some spans of this side; `None` before the first, or if nothing is kept.
@@ -274,7 +353,9 @@ impl TimeJoin {
         let start = self.first_useful(last).min(end);
         let content = self.there.digests.met(&(start..end));
         let mut id = IdBuilder::new("latest rows 1");
-        id.id(self.operation?).id(content).bytes(&last.to_le_bytes());
+        id.id(self.operation?)
+            .id(content)
+            .bytes(&last.to_le_bytes());
         Some(id.finish())
     }
 
@@ -287,23 +368,43 @@ impl TimeJoin {
                 return Ok(idle.remove(place).merge);
             }
         }
-        let first = self.times.get(span).map_or(0, |extent| self.first_useful(extent.min));
-        let Some(before) = span.checked_sub(1) else { return self.merge_from(first) };
+        let first = self
+            .times
+            .get(span)
+            .map_or(0, |extent| self.first_useful(extent.min));
+        let Some(before) = span.checked_sub(1) else {
+            return self.merge_from(first);
+        };
         let last = self.times[before].max;
         // Rows that are held are met again in the first of these spans, in the same order.
-        let unseen = if self.as_of.exact { last.saturating_add(1) } else { last };
+        let unseen = if self.as_of.exact {
+            last.saturating_add(1)
+        } else {
+            last
+        };
         let unseen = first.max(self.there.first_from(unseen));
         let mut front = lock(&self.front)?;
         let is_there = front.as_ref().is_some_and(|front| front.at == span);
-        if !is_there && let Some(id) = self.state_id(span).filter(|_| span + PROBED_SPANS >= self.times.len()) {
+        if !is_there
+            && let Some(id) = self
+                .state_id(span)
+                .filter(|_| span + PROBED_SPANS >= self.times.len())
+        {
             let mut kept = self.merge_from(unseen)?;
-            if self.store.get_carry(id, |input| catch_panic(|| kept.merge.decode(input)))?.is_some() {
+            if self
+                .store
+                .get_carry(id, |input| catch_panic(|| kept.merge.decode(input)))?
+                .is_some()
+            {
                 return Ok(kept);
             }
         }
         let front = match &mut *front {
             Some(front) if front.at <= span => front,
-            front => front.insert(IdleMerge { at: 0, merge: self.merge_from(first)? }),
+            front => front.insert(IdleMerge {
+                at: 0,
+                merge: self.merge_from(first)?,
+            }),
         };
         if front.at < span {
             front.merge.skip_to(first);
@@ -323,7 +424,12 @@ impl TimeJoin {
         let keys = [self.keys[0].as_slice(), self.keys[1].as_slice()];
         let mut merge = TimeMerge::new(&self.join, &self.as_of, keys, schemas)?;
         merge.held_bytes_max = self.held_bytes_max;
-        Ok(SpanMerge { merge, side: self.there.clone(), next, open: None })
+        Ok(SpanMerge {
+            merge,
+            side: self.there.clone(),
+            next,
+            open: None,
+        })
     }
 
     /// Keeps the rows that are held after a span: for the next one, or for the next run.
@@ -334,26 +440,39 @@ impl TimeJoin {
             if idle.len() >= self.idle_max {
                 idle.remove(0);
             }
-            idle.push(IdleMerge { at: span + 1, merge });
+            idle.push(IdleMerge {
+                at: span + 1,
+                merge,
+            });
             return Ok(());
         }
         lock(&self.idle)?.clear();
         drop(lock(&self.front)?.take());
-        let (Some(id), Some(last)) = (self.state_id(span + 1), self.times.get(span)) else { return Ok(()) };
+        let (Some(id), Some(last)) = (self.state_id(span + 1), self.times.get(span)) else {
+            return Ok(());
+        };
         if self.store.carry_bytes(id)?.is_some() {
             return Ok(());
         }
         if !merge.see_until(last.max)? {
             return Err(self.give_up(&merge.merge));
         }
-        self.store.put_carry(id, &self.scratch, &mut |out| merge.merge.encode(last.max, out))
+        self.store.put_carry(id, &self.scratch, &mut |out| {
+            merge.merge.encode(last.max, out)
+        })
     }
 
     /// The fault after which both sides are sorted.
     fn give_up(&self, merge: &TimeMerge) -> Fault {
         let (code, message) = match merge.is_outgrown() {
-            true => (codes::MEMORY, "the last rows of all keys outgrow their memory"),
-            false => (codes::OUT_OF_ORDER, "rows of a join do not come in order of time"),
+            true => (
+                codes::MEMORY,
+                "the last rows of all keys outgrow their memory",
+            ),
+            false => (
+                codes::OUT_OF_ORDER,
+                "rows of a join do not come in order of time",
+            ),
         };
         self.note_order(code);
         Fault::new(code, message)
@@ -378,7 +497,10 @@ impl TimeJoin {
 impl TimeExtent {
     fn of(extent: &ColumnExtent) -> Option<TimeExtent> {
         match (&extent.min, &extent.max) {
-            (BoundValue::Int(min), BoundValue::Int(max)) => Some(TimeExtent { min: *min, max: *max }),
+            (BoundValue::Int(min), BoundValue::Int(max)) => Some(TimeExtent {
+                min: *min,
+                max: *max,
+            }),
             _ => None,
         }
     }
@@ -402,12 +524,21 @@ impl MergedRows {
     /// Joins batches until outputs are ready, or the span ends.
     fn fill(&mut self) -> Result<()> {
         while self.ready.is_empty() {
-            let Some(mut merge) = self.merge.take() else { return Ok(()) };
+            let Some(mut merge) = self.merge.take() else {
+                return Ok(());
+            };
             let join = self.join.clone();
-            let Some(batch) = self.here.next()? else { return join.noting_order(join.finish(self.span, merge)) };
-            let end = join.times.get(self.span).map_or(0, |extent| join.there.end(extent.max));
+            let Some(batch) = self.here.next()? else {
+                return join.noting_order(join.finish(self.span, merge));
+            };
+            let end = join
+                .times
+                .get(self.span)
+                .map_or(0, |extent| join.there.end(extent.max));
             match join.noting_order(merge.join(&batch, end))? {
-                Some(outputs) => self.ready.extend(outputs.into_iter().filter(|outputs| outputs.num_rows() > 0)),
+                Some(outputs) => self
+                    .ready
+                    .extend(outputs.into_iter().filter(|outputs| outputs.num_rows() > 0)),
                 None => return Err(join.give_up(&merge.merge)),
             }
             self.merge = Some(merge);
@@ -421,14 +552,20 @@ impl PrecomputedOutputs for MergedRows {
         let mut rest = self.rest.take();
         let parts = next_rows(rows, &mut rest, &mut || {
             self.fill()?;
-            self.ready.pop_front().ok_or_else(|| Fault::internal("a join read fewer rows than its step"))
+            self.ready
+                .pop_front()
+                .ok_or_else(|| Fault::internal("a join read fewer rows than its step"))
         })?;
         self.rest = rest;
         // The end of a span is noticed behind its last row: what is held then is kept before the rows are committed.
         if self.rest.is_none() {
             self.fill()?;
         }
-        let wanted = emit.iter().enumerate().filter(|(_, emit)| **emit).map(|(index, _)| index + 1);
+        let wanted = emit
+            .iter()
+            .enumerate()
+            .filter(|(_, emit)| **emit)
+            .map(|(index, _)| index + 1);
         select_outputs(&parts, &self.schema, wanted)
     }
 }

@@ -5,13 +5,17 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Int64Array, RecordBatch, new_null_array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BinaryArray, Int64Array, RecordBatch, new_null_array,
+};
 use arrow::compute::{CastOptions, cast, cast_with_options, interleave};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use forebay_model::{Fault, Result, catch_panic, codes};
-use forebay_plan::{AsOf, JoinBy, JoinOp, MatchDirection, NodeFlow, PlanOp, SharedSort, base_column, span_extents};
+use forebay_plan::{
+    AsOf, JoinBy, JoinOp, MatchDirection, NodeFlow, PlanOp, SharedSort, base_column, span_extents,
+};
 use forebay_threads::{for_current_span, poisoned_lock};
 use hashbrown::HashTable;
 
@@ -41,18 +45,34 @@ impl SortedPass<'_> {
     /// The outputs of a backward as-of join whose sides come in order of time. `None` for other operations, where a row
     /// comes out of order, and where the held rows outgrow their memory: the sides are then sorted.
     pub fn merge_by_time(&self, together: &SharedSort) -> Result<Option<SortedFile>> {
-        let PlanOp::Join(join @ JoinOp { by: JoinBy::Time(as_of), .. }) =
-            &self.gather.context.program.bound.ops[together.stand].op
+        let PlanOp::Join(
+            join @ JoinOp {
+                by: JoinBy::Time(as_of),
+                ..
+            },
+        ) = &self.gather.context.program.bound.ops[together.stand].op
         else {
             return Ok(None);
         };
         let is_backward = as_of.direction == MatchDirection::Backward && as_of.known_at.is_none();
-        if !is_backward || join.keys.is_empty() || self.gather.context.state.out_of_order.contains(&together.stand) {
+        if !is_backward
+            || join.keys.is_empty()
+            || self
+                .gather
+                .context
+                .state
+                .out_of_order
+                .contains(&together.stand)
+        {
             return Ok(None);
         }
         let sides = self.sort_inputs(together)?;
-        let [here, there] = sides.as_slice() else { return Ok(None) };
-        if !self.may_follow(here.flow, &as_of.time)? || !self.may_follow(there.flow, &as_of.other_time)? {
+        let [here, there] = sides.as_slice() else {
+            return Ok(None);
+        };
+        if !self.may_follow(here.flow, &as_of.time)?
+            || !self.may_follow(there.flow, &as_of.other_time)?
+        {
             return Ok(None);
         }
         let spans = |side: &SortInput<'_>| self.gather.spans(side.flow, &side.columns);
@@ -60,8 +80,12 @@ impl SortedPass<'_> {
         let schemas = [&here_spans.schema, &there_spans.schema];
         let mut merge = TimeMerge::new(join, as_of, [&here.keys, &there.keys], schemas)?;
         let schema = AsOfOperator::new(join, as_of).schema().clone();
-        let back =
-            self.restore_order(together.stand, self.gather.engine_context()?, schema.clone(), self.flow(together)?)?;
+        let back = self.restore_order(
+            together.stand,
+            self.gather.engine_context()?,
+            schema.clone(),
+            self.flow(together)?,
+        )?;
         merge.held_bytes_max = self.gather.context.memory.engine_bytes() / HELD_SHARE;
         let gives_up = Cell::new(false);
         std::thread::scope(|scope| {
@@ -70,10 +94,17 @@ impl SortedPass<'_> {
             let gather = &self.gather;
             let read = |spans: FlowSpans, sender: std::sync::mpsc::SyncSender<RecordBatch>| {
                 let all = 0..spans.len();
-                let read = move || catch_panic(|| gather.read(&spans, all, &mut |batch| sender.send(batch).is_ok()));
+                let read = move || {
+                    catch_panic(|| {
+                        gather.read(&spans, all, &mut |batch| sender.send(batch).is_ok())
+                    })
+                };
                 scope.spawn(for_current_span(read))
             };
-            let readers = [read(here_spans, here_sender), read(there_spans, there_sender)];
+            let readers = [
+                read(here_spans, here_sender),
+                read(there_spans, there_sender),
+            ];
             let mut next_there = move || Ok(there_rows.recv().ok());
             let mut is_done = false;
             let mut batches = here_rows.into_iter();
@@ -84,7 +115,11 @@ impl SortedPass<'_> {
                 let step = match batches.next() {
                     Some(batch) => {
                         let joined = merge.join(&batch, &mut next_there);
-                        joined.and_then(|outputs| outputs.map(|own| with_positions(own, &batch, &schema)).transpose())
+                        joined.and_then(|outputs| {
+                            outputs
+                                .map(|own| with_positions(own, &batch, &schema))
+                                .transpose()
+                        })
                     }
                     None => {
                         is_done = true;
@@ -114,11 +149,17 @@ impl SortedPass<'_> {
     /// Whether the rows of a flow come in order of time, as far as it is worth to try. Where extents of spans say nothing,
     /// the times are read first: a join that is given up costs more.
     fn may_follow(&self, flow: &NodeFlow, time: &str) -> Result<bool> {
-        let [stream] = flow.streams.as_slice() else { return Ok(false) };
-        let Some(column) = base_column(&self.gather.context.program.bound, stream, time) else { return Ok(false) };
+        let [stream] = flow.streams.as_slice() else {
+            return Ok(false);
+        };
+        let Some(column) = base_column(&self.gather.context.program.bound, stream, time) else {
+            return Ok(false);
+        };
         let dataset = &self.gather.context.input(stream.base)?.dataset;
         match span_extents(dataset, &column) {
-            Some(extents) if extents.len() > 1 => Ok(extents.windows(2).all(|pair| pair[0].max <= pair[1].min)),
+            Some(extents) if extents.len() > 1 => {
+                Ok(extents.windows(2).all(|pair| pair[0].max <= pair[1].min))
+            }
             _ => self.follows_in(flow, time),
         }
     }
@@ -137,7 +178,11 @@ impl SortedPass<'_> {
 }
 
 /// Adds the positions of the rows of a batch to their outputs.
-fn with_positions(outputs: Vec<RecordBatch>, batch: &RecordBatch, schema: &SchemaRef) -> Result<Vec<RecordBatch>> {
+fn with_positions(
+    outputs: Vec<RecordBatch>,
+    batch: &RecordBatch,
+    schema: &SchemaRef,
+) -> Result<Vec<RecordBatch>> {
     let positions = batch.column(batch.num_columns() - 1);
     let mut from = 0;
     let placed = outputs.into_iter().map(|own| {
@@ -184,7 +229,8 @@ impl LatestRows {
         if !keys.is_valid(row) {
             return None;
         }
-        self.entry(keys.hashes[row], keys.rows.row(row).as_ref()).map(|entry| self.rows[entry as usize])
+        self.entry(keys.hashes[row], keys.rows.row(row).as_ref())
+            .map(|entry| self.rows[entry as usize])
     }
 
     fn set(&mut self, keys: &EncodedKeys, row: usize, latest: LatestRow) {
@@ -202,24 +248,31 @@ impl LatestRows {
         self.hashes.push(hash);
         self.rows.push(latest);
         let hashes = &self.hashes;
-        self.table.insert_unique(hash, entry, |entry| hashes[*entry as usize]);
+        self.table
+            .insert_unique(hash, entry, |entry| hashes[*entry as usize]);
     }
 
     /// Appends a batch; returns its number.
     fn push(&mut self, columns: Vec<ArrayRef>) -> u32 {
-        self.batch_bytes += columns.iter().map(|column| column.get_array_memory_size()).sum::<usize>();
+        self.batch_bytes += columns
+            .iter()
+            .map(|column| column.get_array_memory_size())
+            .sum::<usize>();
         self.batches.push(columns);
         self.batches.len() as u32 - 1
     }
 
     /// Columns of some of the rows.
     fn take(&self, schema: &Schema, picks: &[Option<LatestRow>]) -> Result<Vec<ArrayRef>> {
-        let places: Vec<(usize, usize)> =
-            picks.iter().map(|pick| pick.map_or((0, 0), |pick| (pick.batch as usize + 1, pick.row as usize))).collect();
+        let places: Vec<(usize, usize)> = picks
+            .iter()
+            .map(|pick| pick.map_or((0, 0), |pick| (pick.batch as usize + 1, pick.row as usize)))
+            .collect();
         let column = |(place, field): (usize, &Arc<arrow::datatypes::Field>)| {
             let null = new_null_array(field.data_type(), 1);
-            let sources: Vec<&dyn Array> =
-                std::iter::once(null.as_ref()).chain(self.batches.iter().map(|batch| batch[place].as_ref())).collect();
+            let sources: Vec<&dyn Array> = std::iter::once(null.as_ref())
+                .chain(self.batches.iter().map(|batch| batch[place].as_ref()))
+                .collect();
             Ok(interleave(&sources, &places)?)
         };
         schema.fields().iter().enumerate().map(column).collect()
@@ -248,16 +301,28 @@ impl LatestRows {
 
     /// Writes the rows from a time on, in the order of their keys: batches of keys, times and columns.
     fn encode(&self, schema: &Schema, from: i64, out: &mut dyn Write) -> Result<()> {
-        let mut entries: Vec<usize> = (0..self.rows.len()).filter(|entry| self.rows[*entry].time >= from).collect();
+        let mut entries: Vec<usize> = (0..self.rows.len())
+            .filter(|entry| self.rows[*entry].time >= from)
+            .collect();
         entries.sort_unstable_by(|a, b| self.key(*a).cmp(self.key(*b)));
-        let fields = [Field::new(KEY, DataType::Binary, false), Field::new(TIME, DataType::Int64, false)];
-        let fields = fields.into_iter().map(Arc::new).chain(schema.fields().iter().cloned());
+        let fields = [
+            Field::new(KEY, DataType::Binary, false),
+            Field::new(TIME, DataType::Int64, false),
+        ];
+        let fields = fields
+            .into_iter()
+            .map(Arc::new)
+            .chain(schema.fields().iter().cloned());
         let written = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let mut writer = StreamWriter::try_new(out, &written)?;
         for entries in entries.chunks(WRITTEN_ROWS) {
             let keys = BinaryArray::from_iter_values(entries.iter().map(|entry| self.key(*entry)));
-            let times = Int64Array::from_iter_values(entries.iter().map(|entry| self.rows[*entry].time));
-            let picks: Vec<Option<LatestRow>> = entries.iter().map(|entry| Some(self.rows[*entry])).collect();
+            let times =
+                Int64Array::from_iter_values(entries.iter().map(|entry| self.rows[*entry].time));
+            let picks: Vec<Option<LatestRow>> = entries
+                .iter()
+                .map(|entry| Some(self.rows[*entry]))
+                .collect();
             let mut columns: Vec<ArrayRef> = vec![Arc::new(keys), Arc::new(times)];
             columns.extend(self.take(schema, &picks)?);
             writer.write(&RecordBatch::try_new(written.clone(), columns)?)?;
@@ -272,11 +337,18 @@ impl LatestRows {
         for batch in StreamReader::try_new(input, None)? {
             let batch = batch?;
             let keys = batch.column(0).as_binary_opt::<i32>().ok_or_else(damaged)?;
-            let times = batch.column(1).as_primitive_opt::<Int64Type>().ok_or_else(damaged)?;
+            let times = batch
+                .column(1)
+                .as_primitive_opt::<Int64Type>()
+                .ok_or_else(damaged)?;
             let number = latest.push(batch.columns()[2..].to_vec());
             for row in 0..batch.num_rows() {
                 let key = keys.value(row);
-                let found = LatestRow { batch: number, row: row as u32, time: times.value(row) };
+                let found = LatestRow {
+                    batch: number,
+                    row: row as u32,
+                    time: times.value(row),
+                };
                 latest.set_key(JoinKeys::hash(key), key, found);
             }
         }
@@ -336,16 +408,35 @@ impl TimeMerge {
         schemas: [&SchemaRef; 2],
     ) -> Result<Self> {
         let [here, there] = schemas;
-        let times = [here.index_of(&as_of.time)?, there.index_of(&as_of.other_time)?];
-        let time_type = AsOf::time_type(here.field(times[0]).data_type(), there.field(times[1]).data_type());
-        let fields: Vec<_> = join.columns.iter().map(|(_, field)| field.clone().with_nullable(true)).collect();
-        let outputs = [Field::new("distance", DataType::Int64, true)].into_iter().chain(fields.iter().cloned());
-        let takes = join.columns.iter().map(|(name, _)| Ok(there.index_of(name)?)).collect::<Result<_>>()?;
+        let times = [
+            here.index_of(&as_of.time)?,
+            there.index_of(&as_of.other_time)?,
+        ];
+        let time_type = AsOf::time_type(
+            here.field(times[0]).data_type(),
+            there.field(times[1]).data_type(),
+        );
+        let fields: Vec<_> = join
+            .columns
+            .iter()
+            .map(|(_, field)| field.clone().with_nullable(true))
+            .collect();
+        let outputs = [Field::new("distance", DataType::Int64, true)]
+            .into_iter()
+            .chain(fields.iter().cloned());
+        let takes = join
+            .columns
+            .iter()
+            .map(|(name, _)| Ok(there.index_of(name)?))
+            .collect::<Result<_>>()?;
         Ok(TimeMerge {
             schema: Arc::new(Schema::new(outputs.collect::<Vec<_>>())),
             columns: Arc::new(Schema::new(fields)),
             takes,
-            keys: [JoinKeys::new(here, keys[0])?, JoinKeys::new(there, keys[1])?],
+            keys: [
+                JoinKeys::new(here, keys[0])?,
+                JoinKeys::new(there, keys[1])?,
+            ],
             times,
             time_type: time_type.ok_or_else(|| Fault::internal("times that cannot be compared"))?,
             tolerance: as_of.tolerance.map(i64::unsigned_abs),
@@ -359,13 +450,22 @@ impl TimeMerge {
 
     /// The times of a side's rows, in common ticks.
     fn ticks(&self, side: usize, batch: &RecordBatch) -> Result<Int64Array> {
-        let strict = CastOptions { safe: false, ..CastOptions::default() };
+        let strict = CastOptions {
+            safe: false,
+            ..CastOptions::default()
+        };
         let times = cast_with_options(batch.column(self.times[side]), &self.time_type, &strict)?;
-        Ok(cast_with_options(&times, &DataType::Int64, &strict)?.as_primitive::<Int64Type>().clone())
+        Ok(cast_with_options(&times, &DataType::Int64, &strict)?
+            .as_primitive::<Int64Type>()
+            .clone())
     }
 
     /// The outputs for a batch; `None` if a row is out of order, or if the held rows outgrow their memory.
-    pub fn join(&mut self, batch: &RecordBatch, next: NextBatchFn<'_>) -> Result<Option<Vec<RecordBatch>>> {
+    pub fn join(
+        &mut self,
+        batch: &RecordBatch,
+        next: NextBatchFn<'_>,
+    ) -> Result<Option<Vec<RecordBatch>>> {
         let (keys, times) = (self.keys[0].encode(batch)?, self.ticks(0, batch)?);
         let mut outputs = Vec::new();
         let (mut picks, mut distances) = (Vec::new(), Vec::new());
@@ -391,8 +491,15 @@ impl TimeMerge {
                     }
                 }
                 self.seen[0] = time;
-                let near = |latest: &LatestRow| self.tolerance.is_none_or(|most| time.abs_diff(latest.time) <= most);
-                found = self.latest.find(&keys, row).filter(near).map(|latest| (latest, time.abs_diff(latest.time)));
+                let near = |latest: &LatestRow| {
+                    self.tolerance
+                        .is_none_or(|most| time.abs_diff(latest.time) <= most)
+                };
+                found = self
+                    .latest
+                    .find(&keys, row)
+                    .filter(near)
+                    .map(|latest| (latest, time.abs_diff(latest.time)));
             }
             picks.push(found.map(|(latest, _)| latest));
             distances.push(found.map(|(_, distance)| i64::try_from(distance).unwrap_or(i64::MAX)));
@@ -438,7 +545,11 @@ impl TimeMerge {
     /// Writes the rows that are held. Those of no use at a time, or later, are left out.
     pub fn encode(&self, time: i64, out: &mut dyn Write) -> Result<()> {
         let most = self.tolerance.and_then(|most| i64::try_from(most).ok());
-        self.latest.encode(&self.columns, most.map_or(i64::MIN, |most| time.saturating_sub(most)), out)
+        self.latest.encode(
+            &self.columns,
+            most.map_or(i64::MIN, |most| time.saturating_sub(most)),
+            out,
+        )
     }
 
     /// Goes on with the rows that another merge holds.
@@ -455,7 +566,10 @@ impl TimeMerge {
     /// Checks the order of the rows of the other side that no row meets; `None` if a row is out of order.
     fn finish(&mut self, next: NextBatchFn<'_>) -> Result<Option<Vec<RecordBatch>>> {
         if let Some(other) = self.other.take()
-            && !follows(&other.times.slice(other.at, other.times.len() - other.at), &mut self.seen[1])
+            && !follows(
+                &other.times.slice(other.at, other.times.len() - other.at),
+                &mut self.seen[1],
+            )
         {
             return Ok(None);
         }
@@ -467,7 +581,11 @@ impl TimeMerge {
         Ok(Some(Vec::new()))
     }
 
-    fn outputs(&self, picks: &[Option<LatestRow>], distances: &[Option<i64>]) -> Result<RecordBatch> {
+    fn outputs(
+        &self,
+        picks: &[Option<LatestRow>],
+        distances: &[Option<i64>],
+    ) -> Result<RecordBatch> {
         let mut columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(distances.to_vec()))];
         columns.extend(self.latest.take(&self.columns, picks)?);
         Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
@@ -477,16 +595,25 @@ impl TimeMerge {
     fn advance(&mut self, until: i64, next: NextBatchFn<'_>) -> Result<Advance> {
         loop {
             let Some(mut other) = self.other.take() else {
-                let is_full = self.latest.bytes() > self.held_bytes_max && self.latest.batches.len() > 1;
+                let is_full =
+                    self.latest.bytes() > self.held_bytes_max && self.latest.batches.len() > 1;
                 if is_full || self.latest.batches.len() > BATCHES_MAX {
                     return Ok(Advance::Full);
                 }
-                let Some(batch) = next()? else { return Ok(Advance::Done) };
+                let Some(batch) = next()? else {
+                    return Ok(Advance::Done);
+                };
                 let taken = self.takes.iter().zip(self.columns.fields());
-                let taken = taken.map(|(place, field)| Ok(cast(batch.column(*place), field.data_type())?));
+                let taken =
+                    taken.map(|(place, field)| Ok(cast(batch.column(*place), field.data_type())?));
                 let columns = taken.collect::<Result<_>>()?;
                 let (keys, times) = (self.keys[1].encode(&batch)?, self.ticks(1, &batch)?);
-                self.other = Some(OtherRows { keys, times, batch: self.latest.push(columns), at: 0 });
+                self.other = Some(OtherRows {
+                    keys,
+                    times,
+                    batch: self.latest.push(columns),
+                    at: 0,
+                });
                 continue;
             };
             while other.at < other.times.len() {
@@ -502,7 +629,15 @@ impl TimeMerge {
                     }
                     self.seen[1] = time;
                     if other.keys.is_valid(row) {
-                        self.latest.set(&other.keys, row, LatestRow { batch: other.batch, row: row as u32, time });
+                        self.latest.set(
+                            &other.keys,
+                            row,
+                            LatestRow {
+                                batch: other.batch,
+                                row: row as u32,
+                                time,
+                            },
+                        );
                     }
                 }
                 other.at += 1;
@@ -513,7 +648,10 @@ impl TimeMerge {
 
 /// Whether times do not fall, from a time on.
 pub fn follows(times: &Int64Array, seen: &mut i64) -> bool {
-    times.iter().flatten().all(|time| time >= std::mem::replace(seen, time))
+    times
+        .iter()
+        .flatten()
+        .all(|time| time >= std::mem::replace(seen, time))
 }
 
 #[cfg(test)]
@@ -527,7 +665,9 @@ mod tests {
     type Row = (Option<i64>, Option<i32>, i32);
 
     fn chance(seed: &mut u64, below: u64) -> u64 {
-        *seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        *seed = seed
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
         (*seed >> 33) % below
     }
 
@@ -545,18 +685,42 @@ mod tests {
         let batch = |(number, rows): (usize, &[Row])| {
             let first = (number * size) as u64;
             let columns: Vec<(&str, ArrayRef)> = vec![
-                ("time", Arc::new(rows.iter().map(|row| row.0).collect::<Int64Array>())),
-                ("key", Arc::new(rows.iter().map(|row| row.1).collect::<Int32Array>())),
-                ("value", Arc::new(rows.iter().map(|row| Some(format!("v{}", row.2))).collect::<StringArray>())),
-                (GatherOp::ROW, Arc::new(UInt64Array::from_iter_values(first..first + rows.len() as u64))),
+                (
+                    "time",
+                    Arc::new(rows.iter().map(|row| row.0).collect::<Int64Array>()),
+                ),
+                (
+                    "key",
+                    Arc::new(rows.iter().map(|row| row.1).collect::<Int32Array>()),
+                ),
+                (
+                    "value",
+                    Arc::new(
+                        rows.iter()
+                            .map(|row| Some(format!("v{}", row.2)))
+                            .collect::<StringArray>(),
+                    ),
+                ),
+                (
+                    GatherOp::ROW,
+                    Arc::new(UInt64Array::from_iter_values(
+                        first..first + rows.len() as u64,
+                    )),
+                ),
             ];
-            RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true))).unwrap()
+            RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true)))
+                .unwrap()
         };
         rows.chunks(size).enumerate().map(batch).collect()
     }
 
     /// Distances and values, or `None` where a row is out of order.
-    fn merged(here: &[Row], there: &[Row], as_of: &AsOf, size: usize) -> Option<Vec<(Option<i64>, Option<String>)>> {
+    fn merged(
+        here: &[Row],
+        there: &[Row],
+        as_of: &AsOf,
+        size: usize,
+    ) -> Option<Vec<(Option<i64>, Option<String>)>> {
         let join = JoinOp {
             other: "there".to_owned(),
             keys: vec![("key".to_owned(), "key".to_owned())],
@@ -573,8 +737,18 @@ mod tests {
         let mut rows = 0;
         for batch in batches(here, 7) {
             for output in merge.join(&batch, &mut next).unwrap()? {
-                let values = output.column(1).as_string::<i32>().iter().map(|value| value.map(str::to_owned));
-                found.extend(output.column(0).as_primitive::<Int64Type>().iter().zip(values));
+                let values = output
+                    .column(1)
+                    .as_string::<i32>()
+                    .iter()
+                    .map(|value| value.map(str::to_owned));
+                found.extend(
+                    output
+                        .column(0)
+                        .as_primitive::<Int64Type>()
+                        .iter()
+                        .zip(values),
+                );
                 rows += output.num_rows();
             }
         }
@@ -599,15 +773,23 @@ mod tests {
             };
             let expected = here.iter().map(|(time, key, _)| {
                 let met = there.iter().rev().find(|(other, other_key, _)| {
-                    let before = |(other, time): (i64, i64)| other < time || as_of.exact && other == time;
+                    let before =
+                        |(other, time): (i64, i64)| other < time || as_of.exact && other == time;
                     key.is_some() && key == other_key && other.zip(*time).is_some_and(before)
                 })?;
                 let distance = (*time)? - met.0?;
-                as_of.tolerance.is_none_or(|most| distance <= most).then(|| (distance, format!("v{}", met.2)))
+                as_of
+                    .tolerance
+                    .is_none_or(|most| distance <= most)
+                    .then(|| (distance, format!("v{}", met.2)))
             });
             let expected: Vec<_> = expected.map(Option::unzip).collect();
             for size in [1, 3, 50] {
-                assert_eq!(merged(&here, &there, &as_of, size).as_ref(), Some(&expected), "case {case}, {size} rows");
+                assert_eq!(
+                    merged(&here, &there, &as_of, size).as_ref(),
+                    Some(&expected),
+                    "case {case}, {size} rows"
+                );
             }
             // A row out of order is noticed on both sides, also where no row meets it.
             let late = |rows: &[Row]| {

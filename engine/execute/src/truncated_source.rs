@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use arrow::array::BooleanArray;
 use arrow::compute::filter_record_batch;
-use forebay_model::{BoundValue, Chunk, ContentId, Dataset, IdBuilder, Result, RowKeys, Span, TimeCutoff, ticks};
+use forebay_model::{
+    BoundValue, Chunk, ContentId, Dataset, IdBuilder, Result, RowKeys, Span, TimeCutoff, ticks,
+};
 use forebay_storage::{ChunkIterator, ScanRequest, Source, StorageClient};
 
 use crate::run_state::SourceInput;
@@ -14,7 +16,11 @@ use crate::run_state::SourceInput;
 /// there, and of those that reach beyond it only the rows before. Rows without a time lie outside of every
 /// interval, in whatever span they are: they are filtered.
 pub fn truncate_at(input: SourceInput, time: &str, end: &TimeCutoff) -> Result<SourceInput> {
-    let SourceInput { dataset, source, in_time_order } = input;
+    let SourceInput {
+        dataset,
+        source,
+        in_time_order,
+    } = input;
     let last = end.last_tick(dataset.schema.field_with_name(time)?)?;
     let mut dataset = Arc::unwrap_or_clone(dataset);
     let watched = dataset.watched.iter().position(|name| name == time);
@@ -47,9 +53,18 @@ pub fn truncate_at(input: SourceInput, time: &str, end: &TimeCutoff) -> Result<S
     dataset.spans = spans;
     let source: Arc<dyn Source> = match whole.is_empty() {
         true => source,
-        false => Arc::new(TruncatedSource { inner: source, time: time.to_owned(), last, whole }),
+        false => Arc::new(TruncatedSource {
+            inner: source,
+            time: time.to_owned(),
+            last,
+            whole,
+        }),
     };
-    Ok(SourceInput { dataset: Arc::new(dataset), source, in_time_order })
+    Ok(SourceInput {
+        dataset: Arc::new(dataset),
+        source,
+        in_time_order,
+    })
 }
 
 /// A source some of whose spans reach beyond an end.
@@ -67,13 +82,26 @@ impl Source for TruncatedSource {
         self.inner.discover(io, watch)
     }
 
-    fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {
-        if !span.pieces.iter().any(|piece| self.whole.contains_key(&piece.fingerprint)) {
+    fn open(
+        &self,
+        io: &StorageClient,
+        span: &Span,
+        request: &ScanRequest,
+    ) -> Result<ChunkIterator> {
+        if !span
+            .pieces
+            .iter()
+            .any(|piece| self.whole.contains_key(&piece.fingerprint))
+        {
             return self.inner.open(io, span, request);
         }
         let (mut span, mut request) = (span.clone(), request.clone());
         for piece in &mut span.pieces {
-            piece.fingerprint = self.whole.get(&piece.fingerprint).copied().unwrap_or(piece.fingerprint);
+            piece.fingerprint = self
+                .whole
+                .get(&piece.fingerprint)
+                .copied()
+                .unwrap_or(piece.fingerprint);
         }
         let asked = request.columns.contains(&self.time);
         if !asked {
@@ -81,26 +109,45 @@ impl Source for TruncatedSource {
         }
         let (time, last) = (self.time.clone(), self.last);
         let chunks = self.inner.open(io, &span, &request)?;
-        Ok(Box::new(chunks.map(move |chunk| rows_up_to(chunk?, &time, last, asked))))
+        Ok(Box::new(
+            chunks.map(move |chunk| rows_up_to(chunk?, &time, last, asked)),
+        ))
     }
 }
 
 /// The rows of a chunk up to a tick. The time column is dropped unless it was `asked` for.
 fn rows_up_to(chunk: Chunk, time: &str, last: i64, asked: bool) -> Result<Chunk> {
-    let Chunk { batch, keys, file, first_row, skipped } = chunk;
+    let Chunk {
+        batch,
+        keys,
+        file,
+        first_row,
+        skipped,
+    } = chunk;
     let rows = batch.num_rows();
     let place = batch.schema_ref().index_of(time)?;
     let times = ticks(batch.column(place))?;
-    let seen: Vec<bool> = times.iter().map(|tick| tick.is_some_and(|tick| tick <= last)).collect();
+    let seen: Vec<bool> = times
+        .iter()
+        .map(|tick| tick.is_some_and(|tick| tick <= last))
+        .collect();
     let keys = keys.map(|keys| {
         let kept = keys.as_slice().iter().zip(&seen).filter(|(_, seen)| **seen);
         RowKeys::from_keys(kept.map(|(key, _)| *key))
     });
     let mut batch = filter_record_batch(&batch, &BooleanArray::from(seen))?;
     if !asked {
-        let others: Vec<usize> = (0..batch.num_columns()).filter(|column| *column != place).collect();
+        let others: Vec<usize> = (0..batch.num_columns())
+            .filter(|column| *column != place)
+            .collect();
         batch = batch.project(&others)?;
     }
     let skipped = skipped + (rows - batch.num_rows()) as u64;
-    Ok(Chunk { batch, keys, file, first_row, skipped })
+    Ok(Chunk {
+        batch,
+        keys,
+        file,
+        first_row,
+        skipped,
+    })
 }

@@ -33,7 +33,8 @@ impl WritePass<'_> {
         let append = |files: &mut OutputWriter<'_>, part: EncodedRowGroup| {
             files.append(&part.partition, part.encoded, part.ends_file)
         };
-        let ordered = OrderedAppender::new(files, self.context.memory.output_bytes() as u64, append);
+        let ordered =
+            OrderedAppender::new(files, self.context.memory.output_bytes() as u64, append);
         let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let total = Mutex::new(RowCounts::default());
         let span = |index: usize, task: SpanRef| {
@@ -60,7 +61,9 @@ impl WritePass<'_> {
             }
             Ok(())
         };
-        run_on_all(self.context.threads, &each).into_iter().collect::<Result<()>>()?;
+        run_on_all(self.context.threads, &each)
+            .into_iter()
+            .collect::<Result<()>>()?;
         let counts = total.into_inner().map_err(|_| poisoned_lock())?;
         let files = ordered.done()?.finish(false)?;
         Ok(new_shard(target.pass, Vec::new(), counts, files))
@@ -75,18 +78,31 @@ impl WritePass<'_> {
         offer: EmitGroupFn<'_>,
     ) -> Result<RowCounts> {
         let layout = self.sink.layout();
-        let mut groups =
-            RowGroupBuilder::new(schema, &layout, self.context.memory.output_bytes() / self.context.threads.max(1))?;
+        let mut groups = RowGroupBuilder::new(
+            schema,
+            &layout,
+            self.context.memory.output_bytes() / self.context.threads.max(1),
+        )?;
         let file_schema = groups.file_schema.clone();
         let mut take = |ready: RowGroup| {
             let encoded = self.catch_encoding(|| self.sink.encode(&file_schema, &ready.batches))?;
             offer(Some(ready.encoded(encoded)))
         };
         let mut carry = Carry::default();
-        let cursor = ScanCursor { carry: &mut carry, reads: &sequence };
+        let cursor = ScanCursor {
+            carry: &mut carry,
+            reads: &sequence,
+        };
         let stop = AtomicBool::new(false);
-        let rows = WrittenRows { sequence, tasks: &[task], columns: ReadMode::All, target, stop: &stop };
-        let counts = self.process_rows(&rows, cursor, &mut groups, &mut |_, _| Ok(()), &mut take)?;
+        let rows = WrittenRows {
+            sequence,
+            tasks: &[task],
+            columns: ReadMode::All,
+            target,
+            stop: &stop,
+        };
+        let counts =
+            self.process_rows(&rows, cursor, &mut groups, &mut |_, _| Ok(()), &mut take)?;
         groups.rest().try_for_each(|ready| take(ready?))?;
         offer(None)?;
         Ok(counts.unwrap_or_default())

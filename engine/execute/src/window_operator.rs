@@ -36,7 +36,11 @@ impl WindowOperator {
         if window.backward {
             plan.time = DataType::Int64;
         }
-        let mut fields: Vec<Field> = window.writes.iter().map(|field| field.clone().with_nullable(true)).collect();
+        let mut fields: Vec<Field> = window
+            .writes
+            .iter()
+            .map(|field| field.clone().with_nullable(true))
+            .collect();
         fields.push(Field::new(GatherOp::ROW, DataType::UInt64, false));
         Ok(WindowOperator {
             keys: window.keys.iter().map(place).collect::<Result<_>>()?,
@@ -61,27 +65,43 @@ impl SortedOperator for WindowOperator {
         let (plan, schema, gaps) = (self.plan.clone(), self.schema.clone(), self.gaps.clone());
         let backward = self.backward;
         Box::new(move |batch| {
-            let columns =
-                |places: &[usize]| places.iter().map(|place| batch.column(*place).clone()).collect::<Vec<_>>();
+            let columns = |places: &[usize]| {
+                places
+                    .iter()
+                    .map(|place| batch.column(*place).clone())
+                    .collect::<Vec<_>>()
+            };
             let (keys, inputs) = (columns(&keys), columns(&inputs));
             let mut time = batch.column(time).clone();
             if backward {
                 time = negated(&cast(&time, &DataType::Int64)?);
             }
-            let rows = InputRows { keys: &keys, time: &time, inputs: &inputs, rows: batch.num_rows() };
+            let rows = InputRows {
+                keys: &keys,
+                time: &time,
+                inputs: &inputs,
+                rows: batch.num_rows(),
+            };
             let mut outputs = engine.push(&rows, &vec![true; plan.functions.len()])?;
             engine.keep_last();
             *lock(&gaps)? = engine.gaps();
             if backward {
                 for (output, function) in outputs.iter_mut().zip(&plan.functions) {
                     if matches!(function.compute, WindowFunction::LastValidTime { .. }) {
-                        *output = cast(&negated(&cast(output, &DataType::Int64)?), output.data_type())?;
+                        *output = cast(
+                            &negated(&cast(output, &DataType::Int64)?),
+                            output.data_type(),
+                        )?;
                     }
                 }
             }
             outputs.push(batch.column(batch.num_columns() - 1).clone());
             let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-            Ok(RecordBatch::try_new_with_options(schema.clone(), outputs, &options)?)
+            Ok(RecordBatch::try_new_with_options(
+                schema.clone(),
+                outputs,
+                &options,
+            )?)
         })
     }
 }

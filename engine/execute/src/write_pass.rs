@@ -12,7 +12,9 @@ use forebay_model::{AnalyzerInput, ContentId, Fault, Result, catch_panic_at};
 use forebay_plan::{Carry, ChainContext, ColumnScan, ColumnTap, OpChain, RowCounts, SinkWork};
 use forebay_storage::{Event, EventListener, Sink};
 
-use crate::ordered_scan::{CheckpointHook, OrderedScan, ReadMode, ScanCursor, SpanRef, SpanTimeline};
+use crate::ordered_scan::{
+    CheckpointHook, OrderedScan, ReadMode, ScanCursor, SpanRef, SpanTimeline,
+};
 use crate::pass_context::PassContext;
 use crate::read_ahead::ReadAhead;
 use crate::recursive_rows::{GiveFn, RecursiveRows};
@@ -73,9 +75,20 @@ enum ShardOutcome<'a> {
 
 impl PreparedChains {
     pub fn new(chains: Vec<OpChain>, want: ColumnTap) -> Result<PreparedChains> {
-        let first = chains.first().ok_or_else(|| Fault::internal("a sink without rows to read"))?;
-        let fields: Vec<Field> = first.fields(0).iter().map(|field| field.clone().with_nullable(true)).collect();
-        Ok(PreparedChains { schema: Arc::new(Schema::new(fields)), chains, want, first_scan: 0 })
+        let first = chains
+            .first()
+            .ok_or_else(|| Fault::internal("a sink without rows to read"))?;
+        let fields: Vec<Field> = first
+            .fields(0)
+            .iter()
+            .map(|field| field.clone().with_nullable(true))
+            .collect();
+        Ok(PreparedChains {
+            schema: Arc::new(Schema::new(fields)),
+            chains,
+            want,
+            first_scan: 0,
+        })
     }
 
     /// The operations of each scan.
@@ -86,27 +99,63 @@ impl PreparedChains {
 
 impl WritePass<'_> {
     /// Compiles the operations, once for all threads: their findings can be large.
-    pub fn prepare(&self, SinkWork { scans, columns, part, first_scan, .. }: &SinkWork) -> Result<PreparedChains> {
+    pub fn prepare(
+        &self,
+        SinkWork {
+            scans,
+            columns,
+            part,
+            first_scan,
+            ..
+        }: &SinkWork,
+    ) -> Result<PreparedChains> {
         let want = |scan: &ColumnScan| {
-            let after = scan.streams.first().map_or(0, |stream| stream.stream.ops.len());
-            ColumnTap { after, columns: columns.clone(), part: part.clone() }
+            let after = scan
+                .streams
+                .first()
+                .map_or(0, |stream| stream.stream.ops.len());
+            ColumnTap {
+                after,
+                columns: columns.clone(),
+                part: part.clone(),
+            }
         };
         let chains = scans.iter().map(|scan| self.chain(scan, &[want(scan)]));
-        let first = scans.first().ok_or_else(|| Fault::internal("a sink without rows to read"))?;
+        let first = scans
+            .first()
+            .ok_or_else(|| Fault::internal("a sink without rows to read"))?;
         let prepared = PreparedChains::new(chains.collect::<Result<Vec<_>>>()?, want(first))?;
-        Ok(PreparedChains { first_scan: *first_scan, ..prepared })
+        Ok(PreparedChains {
+            first_scan: *first_scan,
+            ..prepared
+        })
     }
 
     /// The operations of a scan. The first tap is the sink's.
     pub fn chain(&self, scan: &ColumnScan, wants: &[ColumnTap]) -> Result<OpChain> {
-        let stream = scan.streams.first().ok_or_else(|| Fault::internal("a scan without a stream"))?;
+        let stream = scan
+            .streams
+            .first()
+            .ok_or_else(|| Fault::internal("a scan without a stream"))?;
         let bound = &self.context.program.bound;
-        let compile =
-            |told: ChainContext<'_>| OpChain::new(bound, &stream.stream, &stream.needed, &scan.columns, wants, told);
+        let compile = |told: ChainContext<'_>| {
+            OpChain::new(
+                bound,
+                &stream.stream,
+                &stream.needed,
+                &scan.columns,
+                wants,
+                told,
+            )
+        };
         self.context.with_chains(compile)
     }
 
-    pub fn ordered_scan<'s>(&'s self, scans: &'s [ColumnScan], prepared: &'s PreparedChains) -> OrderedScan<'s> {
+    pub fn ordered_scan<'s>(
+        &'s self,
+        scans: &'s [ColumnScan],
+        prepared: &'s PreparedChains,
+    ) -> OrderedScan<'s> {
         OrderedScan {
             context: self.context,
             scans,
@@ -135,7 +184,11 @@ impl WritePass<'_> {
     }
 
     /// Whether windows need the state of all rows before: a checkpoint, or else all rows.
-    pub fn depends_on_all_before(&self, scans: &[ColumnScan], prepared: &PreparedChains) -> Result<bool> {
+    pub fn depends_on_all_before(
+        &self,
+        scans: &[ColumnScan],
+        prepared: &PreparedChains,
+    ) -> Result<bool> {
         Ok(self.ordered_scan(scans, prepared).timeline()?.needs_all())
     }
 
@@ -153,7 +206,17 @@ impl WritePass<'_> {
                 let line = sequence.timeline()?;
                 let parts = self.work_units(&sequence, &line, target)?;
                 let (sequence, line, layout) = (&sequence, &line, &self.sink.layout());
-                self.write_shards(&ShardContext { sequence, prepared, target, line, along: None, layout }, parts)?
+                self.write_shards(
+                    &ShardContext {
+                        sequence,
+                        prepared,
+                        target,
+                        line,
+                        along: None,
+                        layout,
+                    },
+                    parts,
+                )?
             }
             false => WriteResult {
                 shards: vec![self.write_one_shard(&sequence, &prepared.schema, target)?],
@@ -171,9 +234,19 @@ impl WritePass<'_> {
         target: &WriteTarget<'_>,
     ) -> Result<WriteResult> {
         if !has_files(&made.shards) {
-            let files = target.begin(prepared.schema.clone(), target.pass)?.finish(true)?;
-            let sums = made.shards.into_iter().reduce(Shard::merged_with).unwrap_or_default();
-            made.shards = vec![Shard { id: target.pass.to_string(), files, ..sums }];
+            let files = target
+                .begin(prepared.schema.clone(), target.pass)?
+                .finish(true)?;
+            let sums = made
+                .shards
+                .into_iter()
+                .reduce(Shard::merged_with)
+                .unwrap_or_default();
+            made.shards = vec![Shard {
+                id: target.pass.to_string(),
+                files,
+                ..sums
+            }];
         }
         Ok(made)
     }
@@ -190,28 +263,42 @@ impl WritePass<'_> {
         let sequence = &self.ordered_scan(scans, prepared);
         let line = sequence.timeline()?;
         let layout = &self.sink.layout();
-        let making = ShardContext { sequence, prepared, target, line: &line, along: None, layout };
+        let making = ShardContext {
+            sequence,
+            prepared,
+            target,
+            line: &line,
+            along: None,
+            layout,
+        };
         serve(&|what, control| {
-            let work = |part: &WorkUnit, carry: &mut Carry, stop: &AtomicBool, seal: CheckpointHook<'_>| match target
-                .kept(part.id)?
-            {
-                Some(shard) if !sequence.is_ordered() => Ok(Some(ShardOutcome::Kept(shard))),
-                Some(shard) => {
-                    if !{
-                        let cursor = ScanCursor { carry, reads: &sequence };
-                        sequence.advance_over(&line.tasks[part.tasks.clone()], cursor, stop)?
-                    } {
-                        return Ok(None);
+            let work =
+                |part: &WorkUnit,
+                 carry: &mut Carry,
+                 stop: &AtomicBool,
+                 seal: CheckpointHook<'_>| match target.kept(part.id)? {
+                    Some(shard) if !sequence.is_ordered() => Ok(Some(ShardOutcome::Kept(shard))),
+                    Some(shard) => {
+                        if !{
+                            let cursor = ScanCursor {
+                                carry,
+                                reads: &sequence,
+                            };
+                            sequence.advance_over(&line.tasks[part.tasks.clone()], cursor, stop)?
+                        } {
+                            return Ok(None);
+                        }
+                        seal(carry).map(|()| Some(ShardOutcome::Kept(shard)))
                     }
-                    seal(carry).map(|()| Some(ShardOutcome::Kept(shard)))
-                }
-                None => Ok(self
-                    .encode_shard(&making, part, carry, seal, stop)?
-                    .map(|new| ShardOutcome::Complete(Box::new(new)))),
-            };
+                    None => Ok(self
+                        .encode_shard(&making, part, carry, seal, stop)?
+                        .map(|new| ShardOutcome::Complete(Box::new(new)))),
+                };
             let finish = |whole: ShardOutcome<'_>| match whole {
                 ShardOutcome::Kept(shard) => Ok(shard),
-                ShardOutcome::Complete(complete) => self.finish_shard(&making, *complete).map(|(_, shard)| shard),
+                ShardOutcome::Complete(complete) => self
+                    .finish_shard(&making, *complete)
+                    .map(|(_, shard)| shard),
             };
             let task = WorkerTask {
                 line: &line,
@@ -250,18 +337,30 @@ impl WritePass<'_> {
         target: &WriteTarget<'_>,
     ) -> Result<Range<usize>> {
         if sequence.first_scan > 0 {
-            let first = tasks.iter().position(|task| task.scan >= sequence.first_scan);
+            let first = tasks
+                .iter()
+                .position(|task| task.scan >= sequence.first_scan);
             return Ok(first.unwrap_or(tasks.len())..tasks.len());
         }
         match (&target.within, sequence.scans) {
-            (Some(within), [scan]) => Ok(within.overlapping_spans(&self.context.input(scan.base)?.dataset)),
+            (Some(within), [scan]) => {
+                Ok(within.overlapping_spans(&self.context.input(scan.base)?.dataset))
+            }
             _ => Ok(0..tasks.len()),
         }
     }
 
     /// Runs an encoding. The fault of a panic names the output.
     pub fn catch_encoding<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        catch_panic_at(|fault| fault.note(format!("rows were being encoded for `{}`", self.sink.path())), work)
+        catch_panic_at(
+            |fault| {
+                fault.note(format!(
+                    "rows were being encoded for `{}`",
+                    self.sink.path()
+                ))
+            },
+            work,
+        )
     }
 
     /// Runs the rows of some spans through their chains. `learn` gets the inputs of fused analyzers, and `take` the full
@@ -274,52 +373,85 @@ impl WritePass<'_> {
         learn: &mut dyn FnMut(usize, AnalyzerInput<'_>) -> Result<()>,
         take: &mut dyn FnMut(RowGroup) -> Result<()>,
     ) -> Result<Option<RowCounts>> {
-        let WrittenRows { sequence, tasks, columns, target, stop } = *rows;
+        let WrittenRows {
+            sequence,
+            tasks,
+            columns,
+            target,
+            stop,
+        } = *rows;
         let mut spans = Vec::with_capacity(tasks.len());
         for task in tasks {
-            spans.push(&self.context.input(sequence.scans[task.scan].base)?.dataset.spans[task.span]);
+            spans.push(
+                &self
+                    .context
+                    .input(sequence.scans[task.scan].base)?
+                    .dataset
+                    .spans[task.span],
+            );
         }
         let mut progress = ScanProgress::new(spans.into_iter(), 1.0);
         let mut counts = RowCounts::default();
         let mut recursive = self.recursive_rows(sequence, tasks)?;
         let ScanCursor { carry, reads } = cursor;
-        let cursor = ScanCursor { carry: &mut *carry, reads };
-        let mut run =
-            |carry: &mut Carry, rows: &mut dyn FnMut(&mut Carry, GiveFn<'_>) -> Result<RowCounts>| -> Result<()> {
-                let mut batches = Vec::new();
-                let mut give = |want: usize, input: AnalyzerInput<'_>| match want.checked_sub(1) {
-                    None => {
-                        batches.push(written_batch(groups.schema, input.columns, input.rows)?);
-                        Ok(())
-                    }
-                    Some(question) => learn(question, input),
-                };
-                let streamed = rows(carry, &mut give);
-                counts.add(streamed.map_err(|fault| self.context.state.record_order_failure(carry, fault))?);
-                for mut batch in batches {
-                    if let Some(within) = &target.within {
-                        let rows = batch.num_rows();
-                        batch = within.filter_rows(batch)?;
-                        counts.filtered += (rows - batch.num_rows()) as u64;
-                    }
-                    groups.push(batch)?.into_iter().try_for_each(&mut *take)?;
+        let cursor = ScanCursor {
+            carry: &mut *carry,
+            reads,
+        };
+        let mut run = |carry: &mut Carry,
+                       rows: &mut dyn FnMut(&mut Carry, GiveFn<'_>) -> Result<RowCounts>|
+         -> Result<()> {
+            let mut batches = Vec::new();
+            let mut give = |want: usize, input: AnalyzerInput<'_>| match want.checked_sub(1) {
+                None => {
+                    batches.push(written_batch(groups.schema, input.columns, input.rows)?);
+                    Ok(())
                 }
-                Ok(())
+                Some(question) => learn(question, input),
             };
-        let whole = sequence.for_each_chunk_group(tasks, columns, cursor, stop, &mut |scan, chunks, carry| {
-            run(carry, &mut |carry, give| match &mut recursive {
-                Some(recursive) => recursive.push(chunks, carry, give),
-                None => sequence.chains[scan].run(chunks, carry, give),
-            })?;
-            let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64 + chunk.skipped).sum();
-            self.watch.on_event(Event::Progress { rows, bytes: progress.advance(rows) });
+            let streamed = rows(carry, &mut give);
+            counts.add(
+                streamed.map_err(|fault| self.context.state.record_order_failure(carry, fault))?,
+            );
+            for mut batch in batches {
+                if let Some(within) = &target.within {
+                    let rows = batch.num_rows();
+                    batch = within.filter_rows(batch)?;
+                    counts.filtered += (rows - batch.num_rows()) as u64;
+                }
+                groups.push(batch)?.into_iter().try_for_each(&mut *take)?;
+            }
             Ok(())
-        })?;
+        };
+        let whole = sequence.for_each_chunk_group(
+            tasks,
+            columns,
+            cursor,
+            stop,
+            &mut |scan, chunks, carry| {
+                run(carry, &mut |carry, give| match &mut recursive {
+                    Some(recursive) => recursive.push(chunks, carry, give),
+                    None => sequence.chains[scan].run(chunks, carry, give),
+                })?;
+                let rows = chunks
+                    .iter()
+                    .map(|chunk| chunk.batch.num_rows() as u64 + chunk.skipped)
+                    .sum();
+                self.watch.on_event(Event::Progress {
+                    rows,
+                    bytes: progress.advance(rows),
+                });
+                Ok(())
+            },
+        )?;
         if whole {
             if let Some(recursive) = &mut recursive {
                 run(carry, &mut |carry, give| recursive.finish(carry, give))?;
             }
-            self.watch.on_event(Event::Progress { rows: 0, bytes: progress.finish() });
+            self.watch.on_event(Event::Progress {
+                rows: 0,
+                bytes: progress.finish(),
+            });
         }
         Ok(whole.then_some(counts))
     }
@@ -330,7 +462,12 @@ impl WritePass<'_> {
         sequence: &'s OrderedScan<'_>,
         tasks: &[SpanRef],
     ) -> Result<Option<RecursiveRows<'s>>> {
-        let Some(task) = tasks.first() else { return Ok(None) };
-        RecursiveRows::new(sequence.chains[task.scan], &sequence.scans[task.scan].columns)
+        let Some(task) = tasks.first() else {
+            return Ok(None);
+        };
+        RecursiveRows::new(
+            sequence.chains[task.scan],
+            &sequence.scans[task.scan].columns,
+        )
     }
 }

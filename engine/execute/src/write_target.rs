@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use forebay_commit::{
-    FileContent, Manifest, OutputWriter, Shard, StateStore, intact_shards, remove_directory, shard_directory,
-    table_shard_directory, unique_shard_directory,
+    FileContent, Manifest, OutputWriter, Shard, StateStore, intact_shards, remove_directory,
+    shard_directory, table_shard_directory, unique_shard_directory,
 };
 use forebay_model::{ContentId, Fault, RelativePath, Result};
 use forebay_storage::{ScratchDir, Sink, StorageClient, StorageLocation};
@@ -40,7 +40,11 @@ impl<'a> WriteTarget<'a> {
     /// Begins the files of a shard; `schema` has all columns.
     pub fn begin(&self, schema: SchemaRef, shard: ContentId) -> Result<OutputWriter<'a>> {
         let partitions = self.sink.layout().partition_by;
-        let fields = schema.fields().iter().filter(|field| !partitions.contains(field.name())).cloned();
+        let fields = schema
+            .fields()
+            .iter()
+            .filter(|field| !partitions.contains(field.name()))
+            .cloned();
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let metadata = vec![("forebay.shard".to_owned(), shard.to_string())];
         let directory = match self.shared {
@@ -49,7 +53,14 @@ impl<'a> WriteTarget<'a> {
             false => shard_directory(shard)?,
         };
         let content = FileContent { schema, metadata };
-        OutputWriter::begin(self.io, self.sink, content, self.out, directory, self.scratch)
+        OutputWriter::begin(
+            self.io,
+            self.sink,
+            content,
+            self.out,
+            directory,
+            self.scratch,
+        )
     }
 
     /// The wanted spans as units: the committed ones, and the rest.
@@ -64,9 +75,15 @@ impl<'a> WriteTarget<'a> {
     /// The wanted spans as one unit.
     pub fn whole_part(&self, history: &SpanIndex, wanted: Range<usize>) -> Result<Vec<WorkUnit>> {
         let id = history.result_id(self.shards, wanted.clone());
-        let visible = self.visible()?.into_iter().find(|shard| shard.id == id.to_string());
+        let visible = self
+            .visible()?
+            .into_iter()
+            .find(|shard| shard.id == id.to_string());
         let known = visible.map_or_else(|| self.kept(id), |shard| Ok(Some(shard)))?;
-        Ok(vec![WorkUnit { known, ..WorkUnit::new(wanted, id) }])
+        Ok(vec![WorkUnit {
+            known,
+            ..WorkUnit::new(wanted, id)
+        }])
     }
 
     /// The shards that readers see now, if their files are intact. Rows that are added to a table are other ones.
@@ -74,7 +91,9 @@ impl<'a> WriteTarget<'a> {
         if self.sink.table().is_some_and(|table| table.appends()) {
             return Ok(Vec::new());
         }
-        let mut shards = Manifest::read(self.io, self.out)?.map(|manifest| manifest.shards).unwrap_or_default();
+        let mut shards = Manifest::read(self.io, self.out)?
+            .map(|manifest| manifest.shards)
+            .unwrap_or_default();
         for shard in std::mem::take(&mut shards) {
             if !shard.spans.is_empty() && !self.removed.contains(&shard.directory()?) {
                 shards.push(shard);
@@ -87,9 +106,13 @@ impl<'a> WriteTarget<'a> {
 
     /// A shard that an earlier attempt committed.
     pub fn kept(&self, id: ContentId) -> Result<Option<Shard>> {
-        let Some(record) = self.store.shard_record(&self.out.shown, id)? else { return Ok(None) };
+        let Some(record) = self.store.shard_record(&self.out.shown, id)? else {
+            return Ok(None);
+        };
         let shard: Option<Shard> = serde_json::from_value(record["shard"].clone()).ok();
-        let Some(shard) = shard.filter(|shard| shard.id == id.to_string()) else { return Ok(None) };
+        let Some(shard) = shard.filter(|shard| shard.id == id.to_string()) else {
+            return Ok(None);
+        };
         if self.removed.contains(&shard.directory()?) || !shard.intact(self.io, self.out)? {
             return Ok(None);
         }
@@ -99,11 +122,13 @@ impl<'a> WriteTarget<'a> {
     /// Commits a shard whose files are complete. If another process was first, its shard counts and this one's files
     /// are removed.
     pub fn keep(&self, id: ContentId, shard: Shard) -> Result<Shard> {
-        let record: Value =
-            serde_json::to_value(&shard).map_err(|error| Fault::internal("a shard's record").cause(error))?;
+        let record: Value = serde_json::to_value(&shard)
+            .map_err(|error| Fault::internal("a shard's record").cause(error))?;
         let record = json!({ "out": self.out.shown, "shard": record });
         if self.shared
-            && !self.store.put_shard_record_if_absent(&self.out.shown, id, &record)?
+            && !self
+                .store
+                .put_shard_record_if_absent(&self.out.shown, id, &record)?
             && let Some(first) = self.kept(id)?
         {
             if first.files != shard.files {

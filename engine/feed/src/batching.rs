@@ -57,8 +57,11 @@ impl BatchPlan {
             ));
         }
         if rank >= world {
-            return Err(Fault::new(codes::BAD_VALUE, format!("rank {rank} is outside a world of {world}"))
-                .hint("ranks count from 0 to the world size less one"));
+            return Err(Fault::new(
+                codes::BAD_VALUE,
+                format!("rank {rank} is outside a world of {world}"),
+            )
+            .hint("ranks count from 0 to the world size less one"));
         }
         Ok(())
     }
@@ -79,7 +82,11 @@ impl BatchPlan {
 
     /// How many positions the first `steps` steps have used up; after the last step, all.
     pub fn consumed(&self, steps: u64) -> u64 {
-        if steps >= self.steps() { self.rows } else { steps * self.step_rows() }
+        if steps >= self.steps() {
+            self.rows
+        } else {
+            steps * self.step_rows()
+        }
     }
 
     /// What a rank delivers in a step.
@@ -88,7 +95,10 @@ impl BatchPlan {
         let rest = self.rows - start.min(self.rows);
         if rest >= self.step_rows() || self.last == RemainderPolicy::Wrap {
             let start = start + u64::from(rank) * batch;
-            return RankSlice { positions: start..start + batch, shape_rows: self.batch };
+            return RankSlice {
+                positions: start..start + batch,
+                shape_rows: self.batch,
+            };
         }
         let (world, rank) = (u64::from(self.world), u64::from(rank));
         let before = |rank: u64| start + rest / world * rank + rank.min(rest % world);
@@ -97,6 +107,9 @@ impl BatchPlan {
             RemainderPolicy::Pad => self.batch,
             _ => (positions.end - positions.start) as u32,
         };
-        RankSlice { positions, shape_rows }
+        RankSlice {
+            positions,
+            shape_rows,
+        }
     }
 }

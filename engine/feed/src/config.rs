@@ -214,14 +214,17 @@ impl From<&str> for FeatureColumn {
 impl FeedConfig {
     /// What the pipeline's `feed` says; the defaults where it has none.
     pub fn from_pipeline(pipeline: &Pipeline) -> Result<FeedConfig> {
-        let Some(feed) = &pipeline.feed else { return Ok(FeedConfig::default()) };
+        let Some(feed) = &pipeline.feed else {
+            return Ok(FeedConfig::default());
+        };
         FeedConfig::from_json(feed.config.clone()).map_err(|fault| fault.at(feed.at.as_ref()))
     }
 
     /// From JSON, with all defaults.
     pub fn from_json(config: serde_json::Value) -> Result<FeedConfig> {
-        serde_json::from_value(config)
-            .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`feed` cannot be read: {error}")))
+        serde_json::from_value(config).map_err(|error| {
+            Fault::new(codes::BAD_VALUE, format!("`feed` cannot be read: {error}"))
+        })
     }
 
     /// Rows of a batch.
@@ -238,13 +241,15 @@ impl FeedConfig {
 
     /// The same as it was asked for.
     pub fn wanted_window(&self, row_bytes: usize) -> u64 {
-        self.window_rows.unwrap_or(WINDOW_BYTES_DEFAULT / row_bytes.max(1) as u64)
+        self.window_rows
+            .unwrap_or(WINDOW_BYTES_DEFAULT / row_bytes.max(1) as u64)
     }
 
     /// Rows of a block at most, where it can be cut: enough blocks fit the window to mix their rows. `None` where
     /// nothing is shuffled.
     pub fn block_rows_max(&self, row_bytes: usize) -> Option<u64> {
-        (self.order == FeedOrder::Shuffled).then(|| (self.shuffle_window(row_bytes) / BLOCKS_IN_WINDOW).max(1))
+        (self.order == FeedOrder::Shuffled)
+            .then(|| (self.shuffle_window(row_bytes) / BLOCKS_IN_WINDOW).max(1))
     }
 
     /// The order of rows that take so many bytes in a window.
@@ -252,7 +257,10 @@ impl FeedConfig {
         match self.order {
             FeedOrder::Shuffled => SampleOrder::shuffled(seed, self.shuffle_window(row_bytes)),
             FeedOrder::Sequential => SampleOrder::sequential(),
-            FeedOrder::Time => SampleOrder { mode: OrderMode::Time, ..SampleOrder::sequential() },
+            FeedOrder::Time => SampleOrder {
+                mode: OrderMode::Time,
+                ..SampleOrder::sequential()
+            },
         }
     }
 }

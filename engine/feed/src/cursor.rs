@@ -31,17 +31,28 @@ impl FeedCursor {
     /// The beginning of a sequence.
     pub fn start(sequence: &RowSequence) -> FeedCursor {
         let dataset = sequence.fingerprint().to_string();
-        FeedCursor { version: ORDER_VERSION, dataset, order: sequence.order().clone(), epoch: 0, position: 0 }
+        FeedCursor {
+            version: ORDER_VERSION,
+            dataset,
+            order: sequence.order().clone(),
+            epoch: 0,
+            position: 0,
+        }
     }
 
     /// A later place of the same sequence.
     pub fn at(&self, epoch: u64, position: u64) -> FeedCursor {
-        FeedCursor { epoch, position, ..self.clone() }
+        FeedCursor {
+            epoch,
+            position,
+            ..self.clone()
+        }
     }
 
     /// As bytes for a checkpoint.
     pub fn encode(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec(self).map_err(|error| Fault::internal("a cursor cannot be written").cause(error))
+        serde_json::to_vec(self)
+            .map_err(|error| Fault::internal("a cursor cannot be written").cause(error))
     }
 
     /// From the bytes of a checkpoint.
@@ -87,7 +98,11 @@ impl FeedCursor {
         if self.position > sequence.epoch_rows() {
             return Err(Fault::new(
                 codes::BAD_VALUE,
-                format!("the cursor stands at row {} of an epoch of {}", self.position, sequence.epoch_rows()),
+                format!(
+                    "the cursor stands at row {} of an epoch of {}",
+                    self.position,
+                    sequence.epoch_rows()
+                ),
             ));
         }
         Ok(())

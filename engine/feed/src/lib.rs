@@ -19,16 +19,21 @@ mod runtime;
 mod slot;
 
 pub use batching::{BatchPlan, RankSlice, RemainderPolicy};
-pub use config::{DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource};
+pub use config::{
+    DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource,
+};
 pub use cursor::{CURSOR_BYTES_MAX, FeedCursor, ORDER_VERSION};
 pub use delivery_digest::DeliveryDigest;
 pub use order::{
-    BlockDataset, ChunkPart, DatasetBlock, DatasetMixture, EpochOrder, KeyedPermutation, OrderMode, PlacedRun,
-    QualityMeter, RowId, RowSequence, SampleOrder, ShuffleChunk, ShuffleQuality, SliceOrder,
+    BlockDataset, ChunkPart, DatasetBlock, DatasetMixture, EpochOrder, KeyedPermutation, OrderMode,
+    PlacedRun, QualityMeter, RowId, RowSequence, SampleOrder, ShuffleChunk, ShuffleQuality,
+    SliceOrder,
 };
-pub use runtime::{BlockSource, Feed, FeedBatch, FeedBottleneck, FeedOptions, FeedStats, WorkerTimes};
+pub use runtime::{
+    BlockSource, Feed, FeedBatch, FeedBottleneck, FeedOptions, FeedStats, WorkerTimes,
+};
 pub use slot::{
-    ALIGN, BatchFeatures, BatchLayout, CategoricalType, DenseType, FeatureField, HostMemory, NonFinite,
-    NonFiniteCounts, PackedRows, PartLayout, PartRole, SequenceOptions, SlotAllocator, SlotMemory, ValueType,
-    id_values, real_values,
+    ALIGN, BatchFeatures, BatchLayout, CategoricalType, DenseType, FeatureField, HostMemory,
+    NonFinite, NonFiniteCounts, PackedRows, PartLayout, PartRole, SequenceOptions, SlotAllocator,
+    SlotMemory, ValueType, id_values, real_values,
 };

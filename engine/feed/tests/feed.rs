@@ -24,7 +24,11 @@ fn blocks() -> impl Strategy<Value = Vec<u64>> {
 
 /// `FOREBAY_CASES=100000 cargo test --workspace --test feed --test order` is the long form.
 fn quick(quick: u32) -> ProptestConfig {
-    ProptestConfig { cases: cases(quick), failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig {
+        cases: cases(quick),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {

@@ -4,7 +4,12 @@
 //! and filling others. Others, in worlds of 1 to 8, go on from the last step that all ranks had told.
 //! The quick form kills a few; `FOREBAY_KILLS=1000 cargo test --workspace --test kills` a thousand.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)] // Only tests are here.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout
+)] // Only tests are here.
 
 mod common;
 
@@ -27,22 +32,33 @@ struct KillRng(u64);
 
 impl KillRng {
     fn below(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % below
     }
 }
 
 fn order(seed: u64) -> SampleOrder {
-    if seed % 5 == 4 { SampleOrder::sequential() } else { SampleOrder::shuffled(seed, 20 + seed * 37 % 300) }
+    if seed % 5 == 4 {
+        SampleOrder::sequential()
+    } else {
+        SampleOrder::shuffled(seed, 20 + seed * 37 % 300)
+    }
 }
 
 /// Not a test of its own: delivers batches where it is told to, and tells of each.
 #[test]
 fn rank() {
-    let Ok(told) = std::env::var(RANK_ENV) else { return };
+    let Ok(told) = std::env::var(RANK_ENV) else {
+        return;
+    };
     let told: Value = serde_json::from_str(&told).unwrap();
     let number = |name: &str| told[name].as_u64().unwrap();
-    let cursor = told["cursor"].as_str().map(|cursor| FeedCursor::decode(cursor.as_bytes()).unwrap());
+    let cursor = told["cursor"]
+        .as_str()
+        .map(|cursor| FeedCursor::decode(cursor.as_bytes()).unwrap());
     let mut feed = Feed::start(FeedOptions {
         cursor,
         batch_rows: number("batch_rows") as u32,
@@ -52,7 +68,10 @@ fn rank() {
         world: number("world") as u32,
         epochs: EPOCHS,
         last: RemainderPolicy::Short,
-        ..config(TestBlocks::rows("a", &BLOCKS).source(), order(number("seed")))
+        ..config(
+            TestBlocks::rows("a", &BLOCKS).source(),
+            order(number("seed")),
+        )
     })
     .unwrap();
     println!();
@@ -72,7 +91,9 @@ struct RankProcess(Child, BufReader<ChildStdout>);
 impl RankProcess {
     fn start(told: &Value) -> RankProcess {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "rank", "--nocapture"]).env(RANK_ENV, told.to_string());
+        command
+            .args(["--exact", "rank", "--nocapture"])
+            .env(RANK_ENV, told.to_string());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         RankProcess(child, out)
@@ -98,7 +119,10 @@ impl RankProcess {
 
 #[test]
 fn no_row_is_lost_repeated_or_moved_by_kills() {
-    let kills = std::env::var("FOREBAY_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(24);
+    let kills = std::env::var("FOREBAY_KILLS")
+        .ok()
+        .and_then(|kills| kills.parse().ok())
+        .unwrap_or(24);
     let mut random = KillRng(kills);
     let (mut killed, mut seed) = (0, 0);
     while killed < kills {
@@ -109,7 +133,9 @@ fn no_row_is_lost_repeated_or_moved_by_kills() {
 
 /// Delivers all epochs by ranks that are killed again and again; how many were.
 fn epochs_with_kills(seed: u64, random: &mut KillRng) -> u64 {
-    let sequence = order(seed).bind(vec![TestBlocks::rows("a", &BLOCKS).dataset()]).unwrap();
+    let sequence = order(seed)
+        .bind(vec![TestBlocks::rows("a", &BLOCKS).dataset()])
+        .unwrap();
     let (mut cursor, mut killed) = (Value::Null, 0);
     let (mut seen, mut receipt) = (Vec::new(), DeliveryDigest::default());
     while (seen.len() as u64) < EPOCHS * sequence.epoch_rows() {
@@ -119,19 +145,30 @@ fn epochs_with_kills(seed: u64, random: &mut KillRng) -> u64 {
                 "threads": 1 + random.below(3), "slots": 1 + random.below(4) })
         };
         let batch_rows = 1 + random.below(12);
-        let mut ranks: Vec<RankProcess> =
-            (0..world).map(|rank| RankProcess::start(&told(random, batch_rows, rank))).collect();
+        let mut ranks: Vec<RankProcess> = (0..world)
+            .map(|rank| RankProcess::start(&told(random, batch_rows, rank)))
+            .collect();
         let steps = 1 + random.below(6);
         let mut next = Value::Null;
         for _ in 0..steps {
             let told: Vec<Option<Value>> = ranks.iter_mut().map(RankProcess::step).collect();
             let told: Vec<Value> = told.into_iter().flatten().collect();
-            assert!(told.is_empty() || told.len() as u64 == world, "all ranks have the same steps");
+            assert!(
+                told.is_empty() || told.len() as u64 == world,
+                "all ranks have the same steps"
+            );
             for batch in &told {
-                let ids = batch["ids"].as_array().unwrap().iter().map(|id| id.as_i64().unwrap());
+                let ids = batch["ids"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|id| id.as_i64().unwrap());
                 seen.extend((batch["place"].as_u64().unwrap()..).zip(ids));
                 let of = |at: usize| batch["receipt"][at].as_u64().unwrap();
-                receipt += DeliveryDigest { rows: of(0), hash: of(1) };
+                receipt += DeliveryDigest {
+                    rows: of(0),
+                    hash: of(1),
+                };
                 assert_eq!(batch["cursor"], told[0]["cursor"]);
                 next = batch["cursor"].clone();
             }

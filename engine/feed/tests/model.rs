@@ -19,7 +19,10 @@ use forebay_feed::*;
 use forebay_model::{Fault, Result};
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
-    let schedules = std::env::var("FOREBAY_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(100);
+    let schedules = std::env::var("FOREBAY_SCHEDULES")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(100);
     let model = Arc::new(model);
     let again = model.clone();
     shuttle::check_random(move || model(), schedules);
@@ -40,7 +43,11 @@ impl BlockSource for UnreadableBlocks {
         columns: &[String],
         rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
     ) -> Result<Duration> {
-        if block == 2 { Err(Fault::internal("a bad block")) } else { self.0.read(block, columns, rows) }
+        if block == 2 {
+            Err(Fault::internal("a bad block"))
+        } else {
+            self.0.read(block, columns, rows)
+        }
     }
 }
 
@@ -64,7 +71,11 @@ impl SlotAllocator for FailingSlots {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
         let slot = HostMemory.allocate(bytes)?;
         let is_bad = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 2;
-        Ok(if is_bad { Box::new(FailingSlot(slot)) } else { slot })
+        Ok(if is_bad {
+            Box::new(FailingSlot(slot))
+        } else {
+            slot
+        })
     }
 }
 
@@ -86,10 +97,21 @@ fn a_consumer_that_stops_or_holds_all_slots_ends_the_feed() {
     check(|| {
         let start = || {
             let source = TestBlocks::rows("a", &[6; 4]).source();
-            Feed::start(FeedOptions { slots: 1, slots_max: 3, ..config(source, SampleOrder::sequential()) }).unwrap()
+            Feed::start(FeedOptions {
+                slots: 1,
+                slots_max: 3,
+                ..config(source, SampleOrder::sequential())
+            })
+            .unwrap()
         };
         drop(start().next().unwrap().unwrap());
-        assert_eq!(start().map(|batch| batch.unwrap()).collect::<Vec<_>>().len(), 3);
+        assert_eq!(
+            start()
+                .map(|batch| batch.unwrap())
+                .collect::<Vec<_>>()
+                .len(),
+            3
+        );
     });
 }
 
@@ -103,7 +125,11 @@ fn a_failure_of_a_thread_reaches_the_consumer() {
     check(|| {
         let slots = Arc::new(FailingSlots::default());
         let source = TestBlocks::rows("a", &[6; 6]).source();
-        let feed = Feed::start(FeedOptions { allocator: slots, ..config(source, SampleOrder::sequential()) }).unwrap();
+        let feed = Feed::start(FeedOptions {
+            allocator: slots,
+            ..config(source, SampleOrder::sequential())
+        })
+        .unwrap();
         assert_eq!(feed.filter_map(|batch| batch.err()).count(), 1);
     });
 }

@@ -13,7 +13,13 @@ use proptest::prelude::*;
 const RUN_ROWS: usize = 16;
 
 fn dataset(rows: &[u64]) -> BlockDataset {
-    let blocks: Vec<DatasetBlock> = rows.iter().map(|&rows| DatasetBlock { rows, ..DatasetBlock::default() }).collect();
+    let blocks: Vec<DatasetBlock> = rows
+        .iter()
+        .map(|&rows| DatasetBlock {
+            rows,
+            ..DatasetBlock::default()
+        })
+        .collect();
     BlockDataset::new(ContentId::of(b"data"), blocks)
 }
 
@@ -25,7 +31,10 @@ fn quality(sequence: &RowSequence) -> ShuffleQuality {
     let mut meter = QualityMeter::default();
     let rows = sequence.epoch_rows();
     for start in (0..rows).step_by(1 << 16) {
-        sequence.rows(start..rows.min(start + (1 << 16))).iter().for_each(|row| meter.push(row.row));
+        sequence
+            .rows(start..rows.min(start + (1 << 16)))
+            .iter()
+            .for_each(|row| meter.push(row.row));
     }
     meter.finish(rows).unwrap()
 }
@@ -142,14 +151,20 @@ fn quality_tells_shuffles_apart() {
 /// window have the same proportions, which are what quality depends on.
 #[test]
 fn quality_of_a_sensible_window_is_that_of_a_permutation() {
-    let sequence = SampleOrder::shuffled(5, 150_000).bind(vec![even(306, 4096)]).unwrap();
+    let sequence = SampleOrder::shuffled(5, 150_000)
+        .bind(vec![even(306, 4096)])
+        .unwrap();
     let quality = quality(&sequence);
     assert!(quality.score >= 0.98, "{quality:?}");
 }
 
 #[test]
 fn epochs_and_seeds_differ() {
-    let sequence = |seed| SampleOrder::shuffled(seed, 300).bind(vec![even(20, 50)]).unwrap();
+    let sequence = |seed| {
+        SampleOrder::shuffled(seed, 300)
+            .bind(vec![even(20, 50)])
+            .unwrap()
+    };
     let all = sequence(1).rows(0..2000);
     let same = |a: &[RowId], b: &[RowId]| a.iter().zip(b).filter(|(a, b)| a == b).count();
     assert!(same(&all[..1000], &all[1000..]) < 20);
@@ -159,21 +174,38 @@ fn epochs_and_seeds_differ() {
 #[test]
 fn time_orders_blocks_and_refuses_overlaps() {
     let blocks = |times: &[(i64, i64)]| {
-        let blocks: Vec<DatasetBlock> =
-            times.iter().map(|&time| DatasetBlock { rows: 2, time: Some(time), ..DatasetBlock::default() }).collect();
+        let blocks: Vec<DatasetBlock> = times
+            .iter()
+            .map(|&time| DatasetBlock {
+                rows: 2,
+                time: Some(time),
+                ..DatasetBlock::default()
+            })
+            .collect();
         BlockDataset::new(ContentId::of(b"time"), blocks)
     };
-    let sequence = SampleOrder::by_time().bind(vec![blocks(&[(20, 29), (0, 9), (9, 19)])]).unwrap();
+    let sequence = SampleOrder::by_time()
+        .bind(vec![blocks(&[(20, 29), (0, 9), (9, 19)])])
+        .unwrap();
     let rows: Vec<u64> = sequence.rows(0..6).iter().map(|row| row.row).collect();
     assert_eq!(rows, [2, 3, 4, 5, 0, 1]);
-    let fault = SampleOrder::by_time().bind(vec![blocks(&[(0, 9), (5, 19)])]).unwrap_err();
-    assert!(fault.to_string().contains("blocks 0 and 1 overlap in time: 5 to 9"), "{fault}");
+    let fault = SampleOrder::by_time()
+        .bind(vec![blocks(&[(0, 9), (5, 19)])])
+        .unwrap_err();
+    assert!(
+        fault
+            .to_string()
+            .contains("blocks 0 and 1 overlap in time: 5 to 9"),
+        "{fault}"
+    );
 }
 
 /// The order is part of every cursor: it must never change by accident.
 #[test]
 fn sample_order_is_stable() {
-    let sequence = SampleOrder::shuffled(42, 40).bind(vec![even(10, 10)]).unwrap();
+    let sequence = SampleOrder::shuffled(42, 40)
+        .bind(vec![even(10, 10)])
+        .unwrap();
     let rows: Vec<u64> = sequence.rows(100..110).iter().map(|row| row.row).collect();
     assert_eq!(rows, [78, 38, 72, 32, 70, 76, 74, 39, 30, 75]);
 }

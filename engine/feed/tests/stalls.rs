@@ -17,7 +17,8 @@ use forebay_model::{Fault, Result, codes};
 #[test]
 fn a_stalled_consumer_stops_the_reading() {
     let source = Arc::new(TestBlocks::rows("a", &[64; 400]));
-    let mut feed = Feed::start(config(vec![source.clone()], SampleOrder::shuffled(1, 640))).unwrap();
+    let mut feed =
+        Feed::start(config(vec![source.clone()], SampleOrder::shuffled(1, 640))).unwrap();
     drop(feed.next().unwrap().unwrap());
     // Hold every slot: whatever the threads still do, they cannot read more than window and lead.
     let held: Vec<FeedBatch> = feed.by_ref().take(3).map(|batch| batch.unwrap()).collect();
@@ -33,7 +34,12 @@ fn a_stalled_consumer_stops_the_reading() {
 fn a_consumer_may_keep_batches_up_to_a_limit() {
     let start = |slots_max| {
         let source = TestBlocks::rows("a", &[50; 8]).source();
-        Feed::start(FeedOptions { slots: 2, slots_max, ..config(source, SampleOrder::shuffled(1, 100)) }).unwrap()
+        Feed::start(FeedOptions {
+            slots: 2,
+            slots_max,
+            ..config(source, SampleOrder::shuffled(1, 100))
+        })
+        .unwrap()
     };
     let all: Vec<FeedBatch> = start(50).map(|batch| batch.unwrap()).collect();
     let mut rows: Vec<i64> = all.iter().flat_map(ids).collect();
@@ -62,12 +68,18 @@ impl BlockSource for BadReadBlocks {
         columns: &[String],
         rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
     ) -> Result<Duration> {
-        if block == 2 { (self.1)(rows, self.0.blocks[2].project(&[1, 0])?) } else { self.0.read(block, columns, rows) }
+        if block == 2 {
+            (self.1)(rows, self.0.blocks[2].project(&[1, 0])?)
+        } else {
+            self.0.read(block, columns, rows)
+        }
     }
 }
 
 fn fault(bad: BadRead) -> Fault {
-    let bad = || vec![Arc::new(BadReadBlocks(TestBlocks::rows("a", &[20; 6]), bad)) as Arc<dyn BlockSource>];
+    let bad = || {
+        vec![Arc::new(BadReadBlocks(TestBlocks::rows("a", &[20; 6]), bad)) as Arc<dyn BlockSource>]
+    };
     let mut faults = [SampleOrder::sequential(), SampleOrder::shuffled(3, 40)].map(|order| {
         let mut feed = Feed::start(config(bad(), order)).unwrap();
         let fault = feed.find_map(|batch| batch.err()).expect("a fault");
@@ -87,7 +99,10 @@ fn faults_of_the_source_reach_the_consumer() {
         let _ = rows(batch.slice(0, 19));
         Ok(Duration::ZERO)
     });
-    assert_eq!((short.code(), short.message()), (codes::CHANGED, "a block of 20 rows gave 19"));
+    assert_eq!(
+        (short.code(), short.message()),
+        (codes::CHANGED, "a block of 20 rows gave 19")
+    );
     let long = fault(|rows, batch| {
         let _ = rows(batch.clone());
         let _ = rows(batch);
@@ -119,7 +134,11 @@ struct OnePanickingSlot(AtomicUsize);
 impl SlotAllocator for OnePanickingSlot {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
         let slot = HostMemory.allocate(bytes)?;
-        Ok(if self.0.fetch_add(1, Ordering::Relaxed) == 1 { Box::new(PanickingSlot(slot)) } else { slot })
+        Ok(if self.0.fetch_add(1, Ordering::Relaxed) == 1 {
+            Box::new(PanickingSlot(slot))
+        } else {
+            slot
+        })
     }
 }
 
@@ -129,52 +148,105 @@ fn a_panic_while_a_slot_is_filled_reaches_the_consumer() {
     // Where the feed never ends, its thread is left behind.
     std::thread::spawn(move || {
         let allocator = Arc::new(OnePanickingSlot::default());
-        let config =
-            FeedOptions { allocator, ..config(TestBlocks::rows("a", &[20; 6]).source(), SampleOrder::sequential()) };
+        let config = FeedOptions {
+            allocator,
+            ..config(
+                TestBlocks::rows("a", &[20; 6]).source(),
+                SampleOrder::sequential(),
+            )
+        };
         let faults = Feed::start(config).unwrap().filter_map(|batch| batch.err());
-        tell.send(faults.map(|fault| fault.message().to_owned()).collect::<Vec<_>>())
+        tell.send(
+            faults
+                .map(|fault| fault.message().to_owned())
+                .collect::<Vec<_>>(),
+        )
     });
-    let faults = told.recv_timeout(Duration::from_secs(20)).expect("the feed does not end");
+    let faults = told
+        .recv_timeout(Duration::from_secs(20))
+        .expect("the feed does not end");
     assert_eq!(faults, ["the program panicked: a bug in a slot"]);
 }
 
 #[test]
 fn what_cannot_be_is_refused_at_the_start() {
     let start = |change: fn(&mut FeedOptions)| {
-        let mut config = config(TestBlocks::rows("a", &[10; 4]).source(), SampleOrder::shuffled(1, 20));
+        let mut config = config(
+            TestBlocks::rows("a", &[10; 4]).source(),
+            SampleOrder::shuffled(1, 20),
+        );
         change(&mut config);
-        Feed::start(config).err().map(|fault| fault.message().to_owned()).unwrap_or_default()
+        Feed::start(config)
+            .err()
+            .map(|fault| fault.message().to_owned())
+            .unwrap_or_default()
     };
     assert_eq!(start(|_| ()), "");
-    assert_eq!(start(|config| config.rank = 1), "rank 1 is outside a world of 1");
-    assert_eq!(start(|config| config.batch_rows = 0), "a batch of 0 rows is not between 1 and 16777216");
-    assert_eq!(start(|config| config.threads = 0), "a feed needs a source, a thread and a slot");
-    assert_eq!(start(|config| config.order = SampleOrder::shuffled(1, 0)), "a window of no rows cannot shuffle");
+    assert_eq!(
+        start(|config| config.rank = 1),
+        "rank 1 is outside a world of 1"
+    );
+    assert_eq!(
+        start(|config| config.batch_rows = 0),
+        "a batch of 0 rows is not between 1 and 16777216"
+    );
+    assert_eq!(
+        start(|config| config.threads = 0),
+        "a feed needs a source, a thread and a slot"
+    );
+    assert_eq!(
+        start(|config| config.order = SampleOrder::shuffled(1, 0)),
+        "a window of no rows cannot shuffle"
+    );
     let other = start(|config| {
-        let feed = Feed::start(common::config(TestBlocks::rows("b", &[10; 4]).source(), SampleOrder::shuffled(1, 20)))
-            .unwrap();
+        let feed = Feed::start(common::config(
+            TestBlocks::rows("b", &[10; 4]).source(),
+            SampleOrder::shuffled(1, 20),
+        ))
+        .unwrap();
         config.cursor = Some(feed.cursor().clone());
     });
-    assert!(other.starts_with("the cursor belongs to dataset"), "{other}");
+    assert!(
+        other.starts_with("the cursor belongs to dataset"),
+        "{other}"
+    );
 }
 
 #[test]
 fn an_empty_dataset_gives_no_batches() {
     for order in [SampleOrder::sequential(), SampleOrder::shuffled(1, 10)] {
-        for last in [RemainderPolicy::Drop, RemainderPolicy::Short, RemainderPolicy::Pad, RemainderPolicy::Wrap] {
+        for last in [
+            RemainderPolicy::Drop,
+            RemainderPolicy::Short,
+            RemainderPolicy::Pad,
+            RemainderPolicy::Wrap,
+        ] {
             let source = TestBlocks::rows("a", &[0, 0]).source();
-            assert_eq!(Feed::start(FeedOptions { last, ..config(source, order.clone()) }).unwrap().count(), 0);
+            assert_eq!(
+                Feed::start(FeedOptions {
+                    last,
+                    ..config(source, order.clone())
+                })
+                .unwrap()
+                .count(),
+                0
+            );
         }
     }
 }
 
 #[test]
 fn a_window_is_fitted_to_the_memory() {
-    let mut config = config(TestBlocks::rows("a", &[1000; 50]).source(), SampleOrder::sequential());
+    let mut config = config(
+        TestBlocks::rows("a", &[1000; 50]).source(),
+        SampleOrder::sequential(),
+    );
     let fault = config.fit_window(1000).unwrap_err();
     assert_eq!(fault.code(), codes::MEMORY);
     config.fit_window(400_000).unwrap();
-    let OrderMode::Shuffled { window_rows } = config.order.mode else { panic!("not shuffled") };
+    let OrderMode::Shuffled { window_rows } = config.order.mode else {
+        panic!("not shuffled")
+    };
     assert!((5_000..20_000).contains(&window_rows), "{window_rows}");
     let feed = Feed::start(config).unwrap();
     assert!(feed.memory_bytes() <= 400_000);

@@ -50,7 +50,11 @@ impl BlockSource for PrecastBlocks {
 }
 
 /// All batches, straight from columns, by way of records, and of rows done ahead, which must agree.
-fn batches(columns: Vec<(&str, ArrayRef)>, features: BatchFeatures, batch_rows: u32) -> Result<Vec<FeedBatch>, Fault> {
+fn batches(
+    columns: Vec<(&str, ArrayRef)>,
+    features: BatchFeatures,
+    batch_rows: u32,
+) -> Result<Vec<FeedBatch>, Fault> {
     let run = |order, sources| {
         let config = FeedOptions {
             features: features.clone(),
@@ -61,25 +65,45 @@ fn batches(columns: Vec<(&str, ArrayRef)>, features: BatchFeatures, batch_rows: 
         Feed::start(config)?.collect::<Result<Vec<_>, _>>()
     };
     let here = || source(columns.clone());
-    let ahead =
-        here().into_iter().map(|blocks| Arc::new(PrecastBlocks(blocks, features.clone())) as Arc<dyn BlockSource>);
-    let (straight, shuffled) = (run(SampleOrder::sequential(), here()), run(SampleOrder::shuffled(1, 1000), here()));
+    let ahead = here()
+        .into_iter()
+        .map(|blocks| Arc::new(PrecastBlocks(blocks, features.clone())) as Arc<dyn BlockSource>);
+    let (straight, shuffled) = (
+        run(SampleOrder::sequential(), here()),
+        run(SampleOrder::shuffled(1, 1000), here()),
+    );
     let ahead = run(SampleOrder::sequential(), ahead.collect());
     assert_eq!(straight.is_ok(), shuffled.is_ok());
     match (&straight, &ahead) {
         (Ok(straight), Ok(ahead)) => straight.iter().zip(ahead).for_each(|(straight, ahead)| {
-            straight.layout().parts.iter().for_each(|part| assert_eq!(straight.part(part.role), ahead.part(part.role)));
+            straight
+                .layout()
+                .parts
+                .iter()
+                .for_each(|part| assert_eq!(straight.part(part.role), ahead.part(part.role)));
         }),
         (Err(straight), Err(ahead)) => {
-            let of = |fault: &Fault| (fault.code(), fault.message().to_owned(), fault.site().rows.clone());
+            let of = |fault: &Fault| {
+                (
+                    fault.code(),
+                    fault.message().to_owned(),
+                    fault.site().rows.clone(),
+                )
+            };
             assert_eq!(of(straight), of(ahead));
         }
-        (straight, ahead) => panic!("{:?} and {:?}", straight.as_ref().err(), ahead.as_ref().err()),
+        (straight, ahead) => panic!(
+            "{:?} and {:?}",
+            straight.as_ref().err(),
+            ahead.as_ref().err()
+        ),
     }
     if let (Ok(straight), Ok(shuffled)) = (&straight, &shuffled) {
         for part in &straight[0].layout().parts {
             let rows = |batches: &[FeedBatch]| {
-                let rows = batches.iter().flat_map(|batch| batch.part(part.role).chunks_exact(part.row_bytes));
+                let rows = batches
+                    .iter()
+                    .flat_map(|batch| batch.part(part.role).chunks_exact(part.row_bytes));
                 let mut rows: Vec<Vec<u8>> = rows.map(<[u8]>::to_vec).collect();
                 rows.sort_unstable();
                 rows
@@ -91,7 +115,10 @@ fn batches(columns: Vec<(&str, ArrayRef)>, features: BatchFeatures, batch_rows: 
 }
 
 fn dense(fields: Vec<FeatureField>) -> BatchFeatures {
-    BatchFeatures { dense: fields, ..BatchFeatures::default() }
+    BatchFeatures {
+        dense: fields,
+        ..BatchFeatures::default()
+    }
 }
 
 #[test]
@@ -110,10 +137,16 @@ fn numbers_of_all_types_are_packed_row_by_row() {
         ("e", Arc::new(Date32Array::from(vec![10, 11, 12]))),
         (
             "f",
-            Arc::new(FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(
-                [Some(vec![Some(1.0), Some(2.0)]), Some(vec![Some(3.0), None]), None],
-                2,
-            )),
+            Arc::new(
+                FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(
+                    [
+                        Some(vec![Some(1.0), Some(2.0)]),
+                        Some(vec![Some(3.0), None]),
+                        None,
+                    ],
+                    2,
+                ),
+            ),
         ),
         (
             "g",
@@ -124,20 +157,33 @@ fn numbers_of_all_types_are_packed_row_by_row() {
             ])),
         ),
     ];
-    let list = |name: &str| FeatureField { width: 2, ..FeatureField::new(name).missing(-1.0) };
-    let fields =
-        vec!["a", "b", "c", "d", "e"].into_iter().map(FeatureField::new).chain([list("f"), list("g")]).collect();
+    let list = |name: &str| FeatureField {
+        width: 2,
+        ..FeatureField::new(name).missing(-1.0)
+    };
+    let fields = vec!["a", "b", "c", "d", "e"]
+        .into_iter()
+        .map(FeatureField::new)
+        .chain([list("f"), list("g")])
+        .collect();
     for dense_type in [DenseType::F32, DenseType::F16, DenseType::Bf16] {
-        let features = BatchFeatures { dense_type, ..dense(Vec::clone(&fields)) };
+        let features = BatchFeatures {
+            dense_type,
+            ..dense(Vec::clone(&fields))
+        };
         let batch = batches(columns.clone(), features, 3).unwrap().remove(0);
         let values: Vec<f32> = match dense_type {
             DenseType::F32 => batch.numbers::<f32>(PartRole::Dense).to_vec(),
-            DenseType::F16 => {
-                batch.numbers::<u16>(PartRole::Dense).iter().map(|&bits| f16::from_bits(bits).to_f32()).collect()
-            }
-            DenseType::Bf16 => {
-                batch.numbers::<u16>(PartRole::Dense).iter().map(|&bits| bf16::from_bits(bits).to_f32()).collect()
-            }
+            DenseType::F16 => batch
+                .numbers::<u16>(PartRole::Dense)
+                .iter()
+                .map(|&bits| f16::from_bits(bits).to_f32())
+                .collect(),
+            DenseType::Bf16 => batch
+                .numbers::<u16>(PartRole::Dense)
+                .iter()
+                .map(|&bits| bf16::from_bits(bits).to_f32())
+                .collect(),
         };
         let rows: Vec<&[f32]> = values.chunks_exact(9).collect();
         assert_eq!(rows[0], [1.0, 4.0, 1.0, 0.25, 10.0, 1.0, 2.0, 1.0, 2.0]);
@@ -158,8 +204,11 @@ fn parts_are_aligned_and_typed() {
         ..BatchFeatures::default()
     };
     let layout = BatchLayout::new(&features, 5).unwrap();
-    let parts: Vec<_> =
-        layout.parts.iter().map(|part| (part.role, part.data_type, part.shape.clone(), part.offset)).collect();
+    let parts: Vec<_> = layout
+        .parts
+        .iter()
+        .map(|part| (part.role, part.data_type, part.shape.clone(), part.offset))
+        .collect();
     assert_eq!(
         parts,
         [
@@ -177,59 +226,113 @@ fn parts_are_aligned_and_typed() {
 }
 
 fn fault(name: &str, array: ArrayRef, features: BatchFeatures) -> Fault {
-    batches(vec![(name, array)], features, 4).err().expect("a fault")
+    batches(vec![(name, array)], features, 4)
+        .err()
+        .expect("a fault")
 }
 
 #[test]
 fn columns_that_are_no_numbers_are_refused() {
     let text: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
     let found = fault("s", text.clone(), dense(vec![FeatureField::new("s")]));
-    assert_eq!((found.code(), found.site().column.as_deref()), (codes::COLUMN_TYPE, Some("s")));
+    assert_eq!(
+        (found.code(), found.site().column.as_deref()),
+        (codes::COLUMN_TYPE, Some("s"))
+    );
     let ids = |name| BatchFeatures {
         categorical: vec![FeatureField::new(name)],
         categorical_type: CategoricalType::I32,
         ..BatchFeatures::default()
     };
-    assert!(fault("s", text, ids("s")).hint_text().unwrap().contains("vocabulary"));
+    assert!(
+        fault("s", text, ids("s"))
+            .hint_text()
+            .unwrap()
+            .contains("vocabulary")
+    );
     let large = fault("i", Arc::new(Int64Array::from(vec![1, 1 << 40])), ids("i"));
     assert_eq!(
         (large.code(), large.message(), &large.site().rows[..]),
-        (codes::OVERFLOW, "1099511627776 of `i` is no 32-bit id", &[1][..])
+        (
+            codes::OVERFLOW,
+            "1099511627776 of `i` is no 32-bit id",
+            &[1][..]
+        )
     );
-    let lists = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>([Some(vec![Some(1.0); 3])], 3);
-    let width = fault("l", Arc::new(lists), dense(vec![FeatureField { width: 2, ..FeatureField::new("l") }]));
+    let lists =
+        FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>([Some(vec![Some(1.0); 3])], 3);
+    let width = fault(
+        "l",
+        Arc::new(lists),
+        dense(vec![FeatureField {
+            width: 2,
+            ..FeatureField::new("l")
+        }]),
+    );
     assert_eq!(
         (width.code(), width.message()),
-        (codes::SCHEMA_DRIFT, "rows of 3 values, and the batch has room for 2")
+        (
+            codes::SCHEMA_DRIFT,
+            "rows of 3 values, and the batch has room for 2"
+        )
     );
 }
 
 #[test]
 fn missing_values_become_what_the_field_says_or_a_fault() {
-    let column = || Arc::new(Float64Array::from(vec![Some(1.0), None, Some(3.0), None])) as ArrayRef;
+    let column =
+        || Arc::new(Float64Array::from(vec![Some(1.0), None, Some(3.0), None])) as ArrayRef;
     let found = fault(
         "y",
         column(),
-        BatchFeatures { label: Some(FeatureField::new("y")), ..dense(vec![FeatureField::new("y").missing(0.0)]) },
+        BatchFeatures {
+            label: Some(FeatureField::new("y")),
+            ..dense(vec![FeatureField::new("y").missing(0.0)])
+        },
     );
-    assert_eq!((found.message(), &found.site().rows[..]), ("2 values of `y` are missing", &[1, 3][..]));
-    let batch = batches(vec![("y", column())], dense(vec![FeatureField::new("y").missing(-9.0)]), 4).unwrap().remove(0);
-    assert_eq!(batch.numbers::<f32>(PartRole::Dense), [1.0, -9.0, 3.0, -9.0]);
+    assert_eq!(
+        (found.message(), &found.site().rows[..]),
+        ("2 values of `y` are missing", &[1, 3][..])
+    );
+    let batch = batches(
+        vec![("y", column())],
+        dense(vec![FeatureField::new("y").missing(-9.0)]),
+        4,
+    )
+    .unwrap()
+    .remove(0);
+    assert_eq!(
+        batch.numbers::<f32>(PartRole::Dense),
+        [1.0, -9.0, 3.0, -9.0]
+    );
 }
 
 #[test]
 fn values_that_are_not_finite_fail_are_skipped_or_zeroed() {
     let x: ArrayRef = Arc::new(Float64Array::from(vec![1.0, f64::NAN, 1e300, 4.0]));
-    let columns = vec![("x", x.clone()), ("w", Arc::new(Float32Array::from(vec![1.0; 4])) as ArrayRef)];
+    let columns = vec![
+        ("x", x.clone()),
+        ("w", Arc::new(Float32Array::from(vec![1.0; 4])) as ArrayRef),
+    ];
     let features = |non_finite| BatchFeatures {
         weight: Some(FeatureField::new("w")),
         non_finite,
         ..dense(vec![FeatureField::new("x")])
     };
-    let found = batches(columns.clone(), features(NonFinite::Fail), 4).err().unwrap();
-    assert_eq!((found.code(), &found.site().rows[..]), (codes::NOT_FINITE, &[1, 2][..]));
-    for (policy, mask) in [(NonFinite::Zero, [1, 1, 1, 1]), (NonFinite::Skip, [1, 0, 0, 1])] {
-        let batch = batches(columns.clone(), features(policy), 4).unwrap().remove(0);
+    let found = batches(columns.clone(), features(NonFinite::Fail), 4)
+        .err()
+        .unwrap();
+    assert_eq!(
+        (found.code(), &found.site().rows[..]),
+        (codes::NOT_FINITE, &[1, 2][..])
+    );
+    for (policy, mask) in [
+        (NonFinite::Zero, [1, 1, 1, 1]),
+        (NonFinite::Skip, [1, 0, 0, 1]),
+    ] {
+        let batch = batches(columns.clone(), features(policy), 4)
+            .unwrap()
+            .remove(0);
         assert_eq!(batch.numbers::<f32>(PartRole::Dense), [1.0, 0.0, 0.0, 4.0]);
         assert_eq!(batch.part(PartRole::Mask), mask);
         assert_eq!(batch.numbers::<f32>(PartRole::Weight), mask.map(f32::from));
@@ -244,7 +347,10 @@ fn values_that_are_not_finite_fail_are_skipped_or_zeroed() {
             let found = feed.take_stats().times.found;
             assert_eq!(
                 found,
-                NonFiniteCounts { non_finite: 2, skipped: if policy == NonFinite::Skip { 2 } else { 0 } }
+                NonFiniteCounts {
+                    non_finite: 2,
+                    skipped: if policy == NonFinite::Skip { 2 } else { 0 }
+                }
             );
         }
     }
@@ -254,21 +360,56 @@ fn values_that_are_not_finite_fail_are_skipped_or_zeroed() {
 #[test]
 fn sequences_end_at_their_row_and_stay_in_their_series() {
     let block = RecordBatch::try_from_iter([
-        ("x", Arc::new(Float32Array::from(vec![1.0, 2.0, 3.0, 10.0, 20.0])) as ArrayRef),
+        (
+            "x",
+            Arc::new(Float32Array::from(vec![1.0, 2.0, 3.0, 10.0, 20.0])) as ArrayRef,
+        ),
         ("id", Arc::new(Int64Array::from(vec![1, 2, 3, 4, 5]))),
-        ("key", Arc::new(StringArray::from(vec!["a", "a", "a", "b", "b"]))),
+        (
+            "key",
+            Arc::new(StringArray::from(vec!["a", "a", "a", "b", "b"])),
+        ),
     ]);
     let mut memory = TestBlocks::new("a", vec![block.unwrap()]);
     (memory.halo, memory.cut) = (1, 2);
-    let series = SequenceOptions { steps: 3, keys: vec!["key".into()], ..SequenceOptions::default() };
-    let features = BatchFeatures { series: Some(series), label: Some(FeatureField::new("x")), ..features() };
-    let config = FeedOptions { features, batch_rows: 4, ..config(memory.source(), SampleOrder::sequential()) };
+    let series = SequenceOptions {
+        steps: 3,
+        keys: vec!["key".into()],
+        ..SequenceOptions::default()
+    };
+    let features = BatchFeatures {
+        series: Some(series),
+        label: Some(FeatureField::new("x")),
+        ..features()
+    };
+    let config = FeedOptions {
+        features,
+        batch_rows: 4,
+        ..config(memory.source(), SampleOrder::sequential())
+    };
     let mut feed = Feed::start(config).unwrap();
-    assert_eq!(feed.layout().part(PartRole::Dense).unwrap().shape, [4, 3, 1]);
+    assert_eq!(
+        feed.layout().part(PartRole::Dense).unwrap().shape,
+        [4, 3, 1]
+    );
     let batch = feed.next().unwrap().unwrap();
-    assert_eq!(batch.numbers::<f32>(PartRole::Dense), [0.0, 1.0, 2.0, 1.0, 2.0, 3.0, 0.0, 0.0, 10.0, 0.0, 10.0, 20.0]);
-    assert_eq!(batch.numbers::<i64>(PartRole::Categorical), [0, 1, 2, 1, 2, 3, 0, 0, 4, 0, 4, 5]);
-    assert_eq!(batch.part(PartRole::Mask), [0, 1, 1, 1, 1, 1, 0, 0, 1, 0, 1, 1]);
-    assert_eq!(batch.numbers::<f32>(PartRole::Label), [2.0, 3.0, 10.0, 20.0]);
+    assert_eq!(
+        batch.numbers::<f32>(PartRole::Dense),
+        [
+            0.0, 1.0, 2.0, 1.0, 2.0, 3.0, 0.0, 0.0, 10.0, 0.0, 10.0, 20.0
+        ]
+    );
+    assert_eq!(
+        batch.numbers::<i64>(PartRole::Categorical),
+        [0, 1, 2, 1, 2, 3, 0, 0, 4, 0, 4, 5]
+    );
+    assert_eq!(
+        batch.part(PartRole::Mask),
+        [0, 1, 1, 1, 1, 1, 0, 0, 1, 0, 1, 1]
+    );
+    assert_eq!(
+        batch.numbers::<f32>(PartRole::Label),
+        [2.0, 3.0, 10.0, 20.0]
+    );
     assert!(feed.next().is_none());
 }

@@ -73,7 +73,11 @@ pub trait Analyzer: Debug + Send + Sync + 'static {
 
     /// Reads bytes written by [`Analyzer::encode`] of a state that may be large. What merges read in order may stay in the
     /// scratch space.
-    fn decode_large(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<Self::State> {
+    fn decode_large(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<Self::State> {
         self.decode(input, scratch)
     }
 
@@ -87,7 +91,10 @@ pub trait Analyzer: Debug + Send + Sync + 'static {
     /// number merge independently of the others, and merging all shares in any order gives the whole state.
     fn encode_shares(&self, state: &mut Self::State, shares: &mut [&mut dyn Write]) -> Result<()> {
         let _ = (state, shares);
-        Err(Fault::internal(format!("the state of `{}` cannot be divided", self.kind())))
+        Err(Fault::internal(format!(
+            "the state of `{}` cannot be divided",
+            self.kind()
+        )))
     }
 
     /// Moves what the state holds to the scratch space, if it can: the state waits to be merged.
@@ -139,7 +146,11 @@ pub trait AnyAnalyzer: Debug + Send + Sync {
     fn merge(&self, state: &mut AnyState, later: AnyState) -> Result<()>;
     fn encode(&self, state: &mut AnyState, out: &mut dyn Write) -> Result<()>;
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState>;
-    fn decode_large(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState>;
+    fn decode_large(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<AnyState>;
     fn divisible_bytes(&self, state: &AnyState) -> Option<u64>;
     fn encode_shares(&self, state: &mut AnyState, shares: &mut [&mut dyn Write]) -> Result<()>;
     fn spill(&self, state: &mut AnyState) -> Result<()>;
@@ -155,11 +166,17 @@ fn downcast_state<A: Analyzer>(state: &mut AnyState) -> Result<&mut A::State> {
 }
 
 fn into_typed_state<A: Analyzer>(state: AnyState) -> Result<A::State> {
-    state.downcast().map(|state| *state).map_err(|_| foreign_state::<A>())
+    state
+        .downcast()
+        .map(|state| *state)
+        .map_err(|_| foreign_state::<A>())
 }
 
 fn foreign_state<A: Analyzer>() -> Fault {
-    Fault::internal(format!("a state of another type was passed to {}", std::any::type_name::<A>()))
+    Fault::internal(format!(
+        "a state of another type was passed to {}",
+        std::any::type_name::<A>()
+    ))
 }
 
 impl<A: Analyzer> AnyAnalyzer for A {
@@ -185,7 +202,11 @@ impl<A: Analyzer> AnyAnalyzer for A {
         Analyzer::update(self, downcast_state::<A>(state)?, input)
     }
     fn merge(&self, state: &mut AnyState, later: AnyState) -> Result<()> {
-        Analyzer::merge(self, downcast_state::<A>(state)?, into_typed_state::<A>(later)?)
+        Analyzer::merge(
+            self,
+            downcast_state::<A>(state)?,
+            into_typed_state::<A>(later)?,
+        )
     }
     fn encode(&self, state: &mut AnyState, out: &mut dyn Write) -> Result<()> {
         Analyzer::encode(self, downcast_state::<A>(state)?, out)
@@ -193,7 +214,11 @@ impl<A: Analyzer> AnyAnalyzer for A {
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState> {
         Ok(Box::new(Analyzer::decode(self, input, scratch)?))
     }
-    fn decode_large(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState> {
+    fn decode_large(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<AnyState> {
         Ok(Box::new(Analyzer::decode_large(self, input, scratch)?))
     }
     fn divisible_bytes(&self, state: &AnyState) -> Option<u64> {
@@ -215,7 +240,9 @@ impl<A: Analyzer> AnyAnalyzer for A {
         Analyzer::index(self, finding)
     }
     fn size_bytes(&self, state: &AnyState) -> usize {
-        state.downcast_ref().map_or(0, |state| Analyzer::size_bytes(self, state))
+        state
+            .downcast_ref()
+            .map_or(0, |state| Analyzer::size_bytes(self, state))
     }
     fn size_bytes_max(&self, budget_bytes: usize) -> usize {
         Analyzer::size_bytes_max(self, budget_bytes)

@@ -64,7 +64,9 @@ impl StateEncoder<'_> {
         words.chunks(WORDS_PER_WRITE).try_for_each(|words| {
             let mut used = 0;
             for word in words {
-                let free = buffer[used..].first_chunk_mut().ok_or_else(|| Fault::internal("a word is too long"))?;
+                let free = buffer[used..]
+                    .first_chunk_mut()
+                    .ok_or_else(|| Fault::internal("a word is too long"))?;
                 used += put_word(*word, free);
             }
             self.raw(&buffer[..used])
@@ -132,7 +134,9 @@ pub struct StateDecoder<'a>(pub &'a mut dyn Read);
 impl StateDecoder<'_> {
     /// Fills the buffer.
     pub fn raw(&mut self, bytes: &mut [u8]) -> Result<()> {
-        self.0.read_exact(bytes).map_err(|error| Fault::new(codes::CORRUPT, "a state is truncated").cause(error))
+        self.0
+            .read_exact(bytes)
+            .map_err(|error| Fault::new(codes::CORRUPT, "a state is truncated").cause(error))
     }
 
     /// A LEB128 number.
@@ -149,14 +153,20 @@ impl StateDecoder<'_> {
                 return Ok(value);
             }
         }
-        Err(Fault::new(codes::CORRUPT, "a state has a number that is too long"))
+        Err(Fault::new(
+            codes::CORRUPT,
+            "a state has a number that is too long",
+        ))
     }
 
     /// A length or count that must not exceed `max`.
     pub fn length(&mut self, max: usize) -> Result<usize> {
         let length = self.varint()?;
         if length > max as u64 {
-            return Err(Fault::new(codes::CORRUPT, format!("a state holds a length of {length}, more than {max}")));
+            return Err(Fault::new(
+                codes::CORRUPT,
+                format!("a state holds a length of {length}, more than {max}"),
+            ));
         }
         Ok(length as usize)
     }
@@ -232,20 +242,52 @@ mod tests {
 
     #[test]
     fn words_round_trip_in_few_bytes() {
-        let doubles = [0.0, 1.0, 219.0, 220.0, -0.0, -1.0, 0.5, 0.1, 1e300, f64::NAN, f64::INFINITY].map(f64::to_bits);
-        let shifted = (0..64).flat_map(|shift| [1 << shift, u64::MAX << shift, u64::MAX >> shift, 0x81 << shift]);
+        let doubles = [
+            0.0,
+            1.0,
+            219.0,
+            220.0,
+            -0.0,
+            -1.0,
+            0.5,
+            0.1,
+            1e300,
+            f64::NAN,
+            f64::INFINITY,
+        ]
+        .map(f64::to_bits);
+        let shifted = (0..64).flat_map(|shift| {
+            [
+                1 << shift,
+                u64::MAX << shift,
+                u64::MAX >> shift,
+                0x81 << shift,
+            ]
+        });
         for word in doubles.into_iter().chain(shifted).chain([i64::MIN as u64]) {
             let mut bytes = Vec::new();
             StateEncoder(&mut bytes).word(word).unwrap();
-            let held = word.to_le_bytes().iter().skip_while(|byte| **byte == 0).count();
-            assert!(bytes.len() <= held + 1, "{word:x} took {} bytes", bytes.len());
+            let held = word
+                .to_le_bytes()
+                .iter()
+                .skip_while(|byte| **byte == 0)
+                .count();
+            assert!(
+                bytes.len() <= held + 1,
+                "{word:x} took {} bytes",
+                bytes.len()
+            );
             let mut input = &bytes[..];
             assert_eq!(StateDecoder(&mut input).word().unwrap(), word);
             assert!(input.is_empty());
         }
-        let words: Vec<u64> = (0..333).map(|number| 0x9e37_79b9_u64 << (number % 60)).collect();
+        let words: Vec<u64> = (0..333)
+            .map(|number| 0x9e37_79b9_u64 << (number % 60))
+            .collect();
         let (mut one_by_one, mut together) = (Vec::new(), Vec::new());
-        words.iter().for_each(|word| StateEncoder(&mut one_by_one).word(*word).unwrap());
+        words
+            .iter()
+            .for_each(|word| StateEncoder(&mut one_by_one).word(*word).unwrap());
         StateEncoder(&mut together).words(&words).unwrap();
         assert_eq!(one_by_one, together);
         for value in [0, -1, 63, -64, i64::MAX, i64::MIN] {

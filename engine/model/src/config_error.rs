@@ -20,7 +20,10 @@ pub struct ConfigError {
 impl ConfigError {
     /// An error of the value at `path`.
     pub fn at(path: impl Into<String>, message: impl Into<String>) -> ConfigError {
-        ConfigError { message: message.into(), path: path.into() }
+        ConfigError {
+            message: message.into(),
+            path: path.into(),
+        }
     }
 
     /// An error of the configuration as a whole.
@@ -36,15 +39,24 @@ impl ConfigError {
 
     /// The message and the hint.
     pub fn split_hint(&self) -> (&str, Option<&str>) {
-        self.message.split_once("; hint: ").map_or((&self.message, None), |(text, hint)| (text, Some(hint)))
+        self.message
+            .split_once("; hint: ")
+            .map_or((&self.message, None), |(text, hint)| (text, Some(hint)))
     }
 
     /// The fault for a configuration of `name`.
     pub fn into_fault(self, name: &str) -> Fault {
         let is_whole = self.path.is_empty() || self.path == ".";
-        let place = if is_whole { String::new() } else { format!(" at `{}`", self.path) };
+        let place = if is_whole {
+            String::new()
+        } else {
+            format!(" at `{}`", self.path)
+        };
         let (message, hint) = self.split_hint();
-        let fault = Fault::new(codes::BAD_VALUE, format!("`{name}` cannot be read{place}: {message}"));
+        let fault = Fault::new(
+            codes::BAD_VALUE,
+            format!("`{name}` cannot be read{place}: {message}"),
+        );
         hint.into_iter().fold(fault, Fault::hint)
     }
 }

@@ -45,7 +45,12 @@ pub enum DataSplit {
 
 impl<N: Into<String>, C: Into<String>, const PARTS: usize> From<[(N, C); PARTS]> for DataSplit {
     fn from(conditions: [(N, C); PARTS]) -> Self {
-        DataSplit::Expressions(conditions.into_iter().map(|(name, sql)| (name.into(), sql.into())).collect())
+        DataSplit::Expressions(
+            conditions
+                .into_iter()
+                .map(|(name, sql)| (name.into(), sql.into()))
+                .collect(),
+        )
     }
 }
 
@@ -58,7 +63,12 @@ impl DataSplit {
     ) -> DataSplit {
         let parts = parts.into_iter().map(Into::into).collect();
         let ends = ends.into_iter().map(Into::into).collect();
-        DataSplit::Time { column: column.into(), parts, ends, embargo: None }
+        DataSplit::Time {
+            column: column.into(),
+            parts,
+            ends,
+            embargo: None,
+        }
     }
 
     /// Parts by a hash of key columns, with their shares of the keys, which sum to 1.
@@ -66,17 +76,27 @@ impl DataSplit {
         keys: impl IntoIterator<Item = impl Into<String>>,
         parts: impl IntoIterator<Item = (impl Into<String>, f64)>,
     ) -> DataSplit {
-        let parts: Vec<(String, f64)> = parts.into_iter().map(|(name, share)| (name.into(), share)).collect();
+        let parts: Vec<(String, f64)> = parts
+            .into_iter()
+            .map(|(name, share)| (name.into(), share))
+            .collect();
         let total: f64 = parts.iter().map(|(_, share)| share).sum();
         let millionths = |share: f64| (share * f64::from(SHARES)).round() as u32;
-        let mut parts: Vec<(String, u32)> = parts.into_iter().map(|(name, share)| (name, millionths(share))).collect();
+        let mut parts: Vec<(String, u32)> = parts
+            .into_iter()
+            .map(|(name, share)| (name, millionths(share)))
+            .collect();
         if (total - 1.0).abs() <= 1e-6
             && let Some(((_, last), others)) = parts.split_last_mut()
         {
             // The last part takes what rounding has left over.
             *last = SHARES.saturating_sub(others.iter().map(|(_, share)| share).sum());
         }
-        DataSplit::Hash { keys: keys.into_iter().map(Into::into).collect(), parts, seed: 0 }
+        DataSplit::Hash {
+            keys: keys.into_iter().map(Into::into).collect(),
+            parts,
+            seed: 0,
+        }
     }
 
     /// Part names in order.
@@ -90,18 +110,33 @@ impl DataSplit {
 
     /// The sum of the shares of a split by hash; it has to be 1.
     pub fn shares_total(&self) -> Option<f64> {
-        let DataSplit::Hash { parts, .. } = self else { return None };
-        Some(parts.iter().map(|(_, share)| f64::from(*share)).sum::<f64>() / f64::from(SHARES))
+        let DataSplit::Hash { parts, .. } = self else {
+            return None;
+        };
+        Some(
+            parts
+                .iter()
+                .map(|(_, share)| f64::from(*share))
+                .sum::<f64>()
+                / f64::from(SHARES),
+        )
     }
 
     /// The canonical configuration, for ids and artifacts.
     pub fn config(&self) -> Value {
         match self {
             DataSplit::Expressions(parts) => json!({ "expressions": parts }),
-            DataSplit::Time { column, parts, ends, embargo } => {
+            DataSplit::Time {
+                column,
+                parts,
+                ends,
+                embargo,
+            } => {
                 json!({ "time": { "column": column, "parts": parts, "ends": ends, "embargo": embargo } })
             }
-            DataSplit::Hash { keys, parts, seed } => json!({ "hash": { "keys": keys, "parts": parts, "seed": seed } }),
+            DataSplit::Hash { keys, parts, seed } => {
+                json!({ "hash": { "keys": keys, "parts": parts, "seed": seed } })
+            }
         }
     }
 }

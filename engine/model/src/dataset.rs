@@ -48,7 +48,9 @@ pub struct ColumnExtent {
 
 impl ColumnExtent {
     /// Union of several extents; `None` if there are none or one of them is unknown.
-    pub fn union<'a>(parts: impl IntoIterator<Item = Option<&'a ColumnExtent>>) -> Option<ColumnExtent> {
+    pub fn union<'a>(
+        parts: impl IntoIterator<Item = Option<&'a ColumnExtent>>,
+    ) -> Option<ColumnExtent> {
         let mut parts = parts.into_iter();
         let mut whole = parts.next()??.clone();
         for part in parts {
@@ -104,12 +106,16 @@ impl Span {
         let mut id = IdBuilder::new("span");
         for piece in &self.pieces {
             let (from, to) = piece.row_groups.unwrap_or((0, usize::MAX));
-            id.id(piece.fingerprint).bytes(&(from as u64).to_le_bytes()).bytes(&(to as u64).to_le_bytes());
+            id.id(piece.fingerprint)
+                .bytes(&(from as u64).to_le_bytes())
+                .bytes(&(to as u64).to_le_bytes());
             if let Some((from, to)) = piece.row_range {
                 id.bytes(&from.to_le_bytes()).bytes(&to.to_le_bytes());
             }
             if let Some((from, to)) = piece.byte_range {
-                id.text("bytes").bytes(&from.to_le_bytes()).bytes(&to.to_le_bytes());
+                id.text("bytes")
+                    .bytes(&from.to_le_bytes())
+                    .bytes(&to.to_le_bytes());
             }
         }
         id.finish()
@@ -123,7 +129,9 @@ impl Span {
                 (Some((group, _)), Some((from, to))) => {
                     format!("{} row group {group}, rows {from}..{to} of it", piece.path)
                 }
-                (Some((from, to)), None) if to - from == 1 => format!("{} row group {from}", piece.path),
+                (Some((from, to)), None) if to - from == 1 => {
+                    format!("{} row group {from}", piece.path)
+                }
                 (Some((from, to)), None) => format!("{} row groups {from}..{to}", piece.path),
                 (None, _) => match piece.byte_range {
                     Some((from, to)) => format!("{} bytes {from}..{to}", piece.path),
@@ -156,14 +164,28 @@ impl Dataset {
     /// The folder that holds all its files, if it has any; `.` for that of relative paths.
     pub fn folder(&self) -> Option<String> {
         let pieces = self.spans.iter().flat_map(|span| &span.pieces);
-        let folders = pieces.map(|piece| piece.path.rsplit_once('/').map_or(".", |(folder, _)| folder));
-        let (first, last) = folders.fold(None, |ends: Option<(&str, &str)>, folder| match ends {
-            None => Some((folder, folder)),
-            Some((first, last)) => Some((first.min(folder), last.max(folder))),
-        })?;
-        let shared = first.split('/').zip(last.split('/')).take_while(|(a, b)| a == b).map(|(part, _)| part);
+        let folders = pieces.map(|piece| {
+            piece
+                .path
+                .rsplit_once('/')
+                .map_or(".", |(folder, _)| folder)
+        });
+        let (first, last) =
+            folders.fold(None, |ends: Option<(&str, &str)>, folder| match ends {
+                None => Some((folder, folder)),
+                Some((first, last)) => Some((first.min(folder), last.max(folder))),
+            })?;
+        let shared = first
+            .split('/')
+            .zip(last.split('/'))
+            .take_while(|(a, b)| a == b)
+            .map(|(part, _)| part);
         let shared = shared.collect::<Vec<_>>().join("/");
-        Some(if shared.is_empty() { "/".to_owned() } else { shared })
+        Some(if shared.is_empty() {
+            "/".to_owned()
+        } else {
+            shared
+        })
     }
 
     /// Turns every piece into a span of its own and sorts the spans by the time column. Returns true if all extents
@@ -171,9 +193,15 @@ impl Dataset {
     /// leaves the spans unchanged. One span per file makes an added, removed or changed file affect one span only.
     /// The order of rows inside a span is not checked.
     pub fn sort_spans_by_time(&mut self, time: &str) -> bool {
-        let Some(watched) = self.watched.iter().position(|name| name == time) else { return false };
+        let Some(watched) = self.watched.iter().position(|name| name == time) else {
+            return false;
+        };
         let pieces = self.spans.iter().flat_map(|span| &span.pieces);
-        let mut spans: Vec<Span> = pieces.map(|piece| Span { pieces: vec![piece.clone()] }).collect();
+        let mut spans: Vec<Span> = pieces
+            .map(|piece| Span {
+                pieces: vec![piece.clone()],
+            })
+            .collect();
         let mut known = Vec::with_capacity(spans.len());
         for (at, span) in spans.iter().enumerate() {
             match span.extent(watched) {
@@ -191,7 +219,10 @@ impl Dataset {
         if !known.windows(2).all(apart) {
             return false;
         }
-        self.spans = known.into_iter().map(|(_, at)| std::mem::take(&mut spans[at])).collect();
+        self.spans = known
+            .into_iter()
+            .map(|(_, at)| std::mem::take(&mut spans[at]))
+            .collect();
         true
     }
 
@@ -217,13 +248,19 @@ impl Dataset {
     /// Stored bytes of some columns in all spans, if known. Names of other columns count nothing.
     pub fn bytes_of_columns(&self, columns: &[String]) -> Option<u64> {
         let bytes = self.column_bytes.as_ref()?;
-        Some(columns.iter().filter_map(|name| bytes.get(self.schema.index_of(name).ok()?)).sum())
+        Some(
+            columns
+                .iter()
+                .filter_map(|name| bytes.get(self.schema.index_of(name).ok()?))
+                .sum(),
+        )
     }
 
     /// The share of the stored bytes that lies in some columns, from 0 to 1; 1 if it is not known.
     pub fn share_of_columns(&self, columns: &[String]) -> f64 {
         let all = self.column_bytes.iter().flatten().sum::<u64>().max(1);
-        self.bytes_of_columns(columns).map_or(1.0, |bytes| bytes as f64 / all as f64)
+        self.bytes_of_columns(columns)
+            .map_or(1.0, |bytes| bytes as f64 / all as f64)
     }
 }
 
@@ -257,7 +294,9 @@ mod tests {
     }
 
     fn span(pieces: &[Option<(i64, i64)>]) -> Span {
-        Span { pieces: pieces.iter().map(|extent| piece("a", 1, *extent)).collect() }
+        Span {
+            pieces: pieces.iter().map(|extent| piece("a", 1, *extent)).collect(),
+        }
     }
 
     #[test]
@@ -283,19 +322,38 @@ mod tests {
 
     #[test]
     fn fingerprints_ignore_extents() {
-        assert_eq!(span(&[Some((3, 5))]).fingerprint(), span(&[None]).fingerprint());
+        assert_eq!(
+            span(&[Some((3, 5))]).fingerprint(),
+            span(&[None]).fingerprint()
+        );
     }
 
     #[test]
     fn spans_that_do_not_overlap_are_put_in_time_order() {
         let check = |extents: &[(u64, Option<(i64, i64)>)], expected: Option<&[usize]>| {
             let spans = extents.iter().enumerate();
-            let spans = spans.map(|(i, (rows, extent))| Span { pieces: vec![piece(&i.to_string(), *rows, *extent)] });
+            let spans = spans.map(|(i, (rows, extent))| Span {
+                pieces: vec![piece(&i.to_string(), *rows, *extent)],
+            });
             let schema = Arc::new(Schema::empty());
             let watched = vec!["nowhere".to_owned(), "day".to_owned()];
-            let mut dataset = Dataset { schema, spans: spans.collect(), column_bytes: None, watched, version: None };
-            assert_eq!(dataset.sort_spans_by_time("day"), expected.is_some(), "{extents:?}");
-            let order: Vec<usize> = dataset.spans.iter().map(|span| span.pieces[0].relative.parse().unwrap()).collect();
+            let mut dataset = Dataset {
+                schema,
+                spans: spans.collect(),
+                column_bytes: None,
+                watched,
+                version: None,
+            };
+            assert_eq!(
+                dataset.sort_spans_by_time("day"),
+                expected.is_some(),
+                "{extents:?}"
+            );
+            let order: Vec<usize> = dataset
+                .spans
+                .iter()
+                .map(|span| span.pieces[0].relative.parse().unwrap())
+                .collect();
             let unchanged: Vec<usize> = (0..extents.len()).collect();
             assert_eq!(order, expected.unwrap_or(&unchanged), "{extents:?}");
             assert!(!dataset.sort_spans_by_time("nowhere") || extents.is_empty());
@@ -303,13 +361,27 @@ mod tests {
         };
         check(&[], Some(&[]));
         check(&[(1, Some((1, 2))), (1, Some((3, 4)))], Some(&[0, 1]));
-        check(&[(1, Some((5, 6))), (1, Some((3, 4))), (1, Some((1, 2)))], Some(&[2, 1, 0]));
+        check(
+            &[(1, Some((5, 6))), (1, Some((3, 4))), (1, Some((1, 2)))],
+            Some(&[2, 1, 0]),
+        );
         // Consecutive spans may share a boundary value, even if a span has a single value.
         check(&[(1, Some((2, 3))), (1, Some((1, 2)))], Some(&[1, 0]));
-        check(&[(1, Some((1, 2))), (1, Some((1, 1))), (1, Some((2, 2))), (1, Some((1, 1)))], Some(&[1, 3, 0, 2]));
+        check(
+            &[
+                (1, Some((1, 2))),
+                (1, Some((1, 1))),
+                (1, Some((2, 2))),
+                (1, Some((1, 1))),
+            ],
+            Some(&[1, 3, 0, 2]),
+        );
         check(&[(1, Some((3, 5))), (1, Some((1, 4)))], None);
         check(&[(1, Some((1, 9))), (1, Some((2, 3)))], None);
         check(&[(1, Some((3, 4))), (1, None)], None);
-        check(&[(1, Some((3, 4))), (0, None), (1, Some((1, 2)))], Some(&[1, 2, 0]));
+        check(
+            &[(1, Some((3, 4))), (0, None), (1, Some((1, 2)))],
+            Some(&[1, 2, 0]),
+        );
     }
 }

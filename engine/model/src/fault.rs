@@ -65,7 +65,10 @@ impl FaultCode {
             (RetryAdvice::Later, _) => 75,
             (RetryAdvice::Never, FaultDomain::Data) => 65,
             (RetryAdvice::Never, FaultDomain::Internal) => 70,
-            (RetryAdvice::Never, FaultDomain::Spec | FaultDomain::Resource | FaultDomain::External) => 78,
+            (
+                RetryAdvice::Never,
+                FaultDomain::Spec | FaultDomain::Resource | FaultDomain::External,
+            ) => 78,
         }
     }
 }
@@ -258,8 +261,12 @@ pub fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// Like `catch_panic`; `place` adds the location to the fault of a panic.
-pub fn catch_panic_at<T>(place: impl FnOnce(Fault) -> Fault, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(place(Fault::panicked(panic.as_ref()))))
+pub fn catch_panic_at<T>(
+    place: impl FnOnce(Fault) -> Fault,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(place(Fault::panicked(panic.as_ref()))))
 }
 
 #[derive(Debug)]
@@ -307,8 +314,14 @@ impl Fault {
 
     /// A caught panic: a bug in Forebay or in a custom step.
     pub fn panicked(panic: &(dyn Any + Send)) -> Self {
-        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-        let fault = Fault::internal(format!("the program panicked: {}", text.unwrap_or("no message")));
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
+        let fault = Fault::internal(format!(
+            "the program panicked: {}",
+            text.unwrap_or("no message")
+        ));
         fault.hint("fix the step if it is your own code; else report this with the spec and the output of the panic")
     }
 
@@ -320,18 +333,14 @@ impl Fault {
             return Fault::full(message, error);
         }
         let fault = match error.kind() {
-            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => {
-                Fault::new(codes::ACCESS, message).hint("choose a writable directory, or change its permissions")
-            }
-            Kind::NotADirectory | Kind::AlreadyExists => {
-                Fault::new(codes::ACCESS, message).hint("a part of the path is a file; choose another directory")
-            }
-            Kind::IsADirectory | Kind::DirectoryNotEmpty => {
-                Fault::new(codes::ACCESS, message).hint("the path is a directory; give the path of a file")
-            }
-            Kind::InvalidFilename => {
-                Fault::new(codes::ACCESS, message).hint("the system does not accept this name; choose a shorter one")
-            }
+            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Fault::new(codes::ACCESS, message)
+                .hint("choose a writable directory, or change its permissions"),
+            Kind::NotADirectory | Kind::AlreadyExists => Fault::new(codes::ACCESS, message)
+                .hint("a part of the path is a file; choose another directory"),
+            Kind::IsADirectory | Kind::DirectoryNotEmpty => Fault::new(codes::ACCESS, message)
+                .hint("the path is a directory; give the path of a file"),
+            Kind::InvalidFilename => Fault::new(codes::ACCESS, message)
+                .hint("the system does not accept this name; choose a shorter one"),
             _ => Fault::new(codes::STORAGE, message),
         };
         fault.cause(error)
@@ -339,14 +348,21 @@ impl Fault {
 
     /// A full disk or an exceeded size limit; `message` says which operation failed.
     fn full(message: impl Into<String>, error: impl Error + Send + Sync + 'static) -> Self {
-        let limited = find_io_error(&error).is_some_and(|error| error.kind() == std::io::ErrorKind::FileTooLarge);
+        let limited = find_io_error(&error)
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::FileTooLarge);
         let (why, hint) = match limited {
-            true => ("the system's file size limit is reached", "raise the limit (`ulimit -f`), then run again"),
-            false => {
-                ("the disk is full", "free disk space, or put `--state` or the output on a larger disk; then run again")
-            }
+            true => (
+                "the system's file size limit is reached",
+                "raise the limit (`ulimit -f`), then run again",
+            ),
+            false => (
+                "the disk is full",
+                "free disk space, or put `--state` or the output on a larger disk; then run again",
+            ),
         };
-        Fault::new(codes::DISK_FULL, format!("{}: {why}", message.into())).hint(hint).cause(error)
+        Fault::new(codes::DISK_FULL, format!("{}: {why}", message.into()))
+            .hint(hint)
+            .cause(error)
     }
 
     /// Sets the remedy.
@@ -357,7 +373,12 @@ impl Fault {
 
     /// Sets the hint for an unknown word; see [`suggestion`].
     #[must_use]
-    pub fn suggest<'a>(self, word: &str, words: impl IntoIterator<Item = &'a str>, list: &str) -> Self {
+    pub fn suggest<'a>(
+        self,
+        word: &str,
+        words: impl IntoIterator<Item = &'a str>,
+        list: &str,
+    ) -> Self {
         match suggestion(word, words, list) {
             Some(hint) => self.hint(hint),
             None => self,
@@ -372,13 +393,19 @@ impl Fault {
 
     /// Adds another place of the spec that explains the fault.
     pub fn related(mut self, message: impl Into<String>, at: Option<&SpecLocation>) -> Self {
-        self.0.related.extend(at.map(|at| RelatedPlace { message: message.into(), at: at.clone() }));
+        self.0.related.extend(at.map(|at| RelatedPlace {
+            message: message.into(),
+            at: at.clone(),
+        }));
         self
     }
 
     /// Sets the wrong words of the spec's value, unless they are set; `skip` equal ones stand before them.
     pub fn fragment(mut self, text: impl Into<String>, skip: usize) -> Self {
-        self.0.site.fragment.get_or_insert_with(|| TextFragment { text: text.into(), skip });
+        self.0.site.fragment.get_or_insert_with(|| TextFragment {
+            text: text.into(),
+            skip,
+        });
         self
     }
 
@@ -439,7 +466,10 @@ impl Fault {
             to.clone_into(step);
         }
         let others = std::mem::take(&mut self.0.others);
-        self.0.others = others.into_iter().map(|other| other.rename_step(from, to)).collect();
+        self.0.others = others
+            .into_iter()
+            .map(|other| other.rename_step(from, to))
+            .collect();
         self
     }
 
@@ -466,8 +496,10 @@ impl Fault {
     /// Like [`Fault::at`], with the location of a step; the field of its configuration is added to the path.
     pub fn at_field(self, at: Option<&SpecLocation>) -> Self {
         let field = self.0.site.field.clone();
-        let inside =
-            at.zip(field).map(|(at, field)| SpecLocation { path: format!("{}.{field}", at.path), ..at.clone() });
+        let inside = at.zip(field).map(|(at, field)| SpecLocation {
+            path: format!("{}.{field}", at.path),
+            ..at.clone()
+        });
         self.at(inside.as_ref().or(at))
     }
 
@@ -479,14 +511,19 @@ impl Fault {
         for place in &mut self.0.related {
             place.at = locate(&place.at, &FaultSite::default());
         }
-        self.0.others = std::mem::take(&mut self.0.others).into_iter().map(|other| other.relocate(locate)).collect();
+        self.0.others = std::mem::take(&mut self.0.others)
+            .into_iter()
+            .map(|other| other.relocate(locate))
+            .collect();
         self
     }
 
     /// This fault and those reported with it, one by one.
     pub fn into_each(mut self) -> Vec<Fault> {
         let others = std::mem::take(&mut self.0.others);
-        std::iter::once(self).chain(others.into_iter().flat_map(Fault::into_each)).collect()
+        std::iter::once(self)
+            .chain(others.into_iter().flat_map(Fault::into_each))
+            .collect()
     }
 
     /// Combines several faults into the first one; `None` if the list is empty.
@@ -567,7 +604,11 @@ impl From<&Fault> for WireFault {
 impl From<WireFault> for Fault {
     /// An unknown code maps to `INTERNAL`: both processes have the same version.
     fn from(sent: WireFault) -> Self {
-        let code = codes::ALL.iter().find(|code| code.name == sent.code).copied().unwrap_or(codes::INTERNAL);
+        let code = codes::ALL
+            .iter()
+            .find(|code| code.name == sent.code)
+            .copied()
+            .unwrap_or(codes::INTERNAL);
         Fault(Box::new(FaultDetails {
             code,
             site: sent.site,
@@ -619,7 +660,10 @@ impl fmt::Display for Fault {
 
 impl Error for Fault {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.cause.as_deref().map(|cause| cause as &(dyn Error + 'static))
+        self.0
+            .cause
+            .as_deref()
+            .map(|cause| cause as &(dyn Error + 'static))
     }
 }
 
@@ -627,9 +671,13 @@ impl From<arrow::error::ArrowError> for Fault {
     fn from(error: arrow::error::ArrowError) -> Self {
         use arrow::error::ArrowError as E;
         let code = match &error {
-            E::IoError(_, disk) if is_full(disk) => return Fault::full("a temporary file cannot be written", error),
+            E::IoError(_, disk) if is_full(disk) => {
+                return Fault::full("a temporary file cannot be written", error);
+            }
             E::ArithmeticOverflow(_) | E::DivideByZero => codes::OVERFLOW,
-            E::CastError(_) | E::ParseError(_) | E::CsvError(..) | E::JsonError(_) => codes::BAD_ROW,
+            E::CastError(_) | E::ParseError(_) | E::CsvError(..) | E::JsonError(_) => {
+                codes::BAD_ROW
+            }
             E::IoError(..) | E::IpcError(_) | E::ParquetError(_) => codes::CORRUPT,
             E::MemoryError(_) => codes::MEMORY,
             E::ExternalError(_) => codes::STORAGE,
@@ -645,7 +693,10 @@ pub fn find_io_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e std::io
     while let Some(error) = cause {
         if let Some(disk) = error.downcast_ref::<std::io::Error>() {
             // Libraries wrap one I/O error in another, which then loses its kind.
-            return disk.get_ref().and_then(|inner| find_io_error(inner)).or(Some(disk));
+            return disk
+                .get_ref()
+                .and_then(|inner| find_io_error(inner))
+                .or(Some(disk));
         }
         cause = error.source();
     }
@@ -655,7 +706,10 @@ pub fn find_io_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e std::io
 /// Whether the error means that a disk, quota or file size limit is full.
 fn is_full(error: &std::io::Error) -> bool {
     use std::io::ErrorKind as Kind;
-    matches!(error.kind(), Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge)
+    matches!(
+        error.kind(),
+        Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge
+    )
 }
 
 /// The entry of `words` nearest to `word`, if it is near enough to be a typing error. A transposition is one error.
@@ -674,9 +728,16 @@ const WORDS_LISTED_MAX: usize = 30;
 
 /// What to write instead of a word that is not among `words`: the nearest of them, or all of them after `list`, such as
 /// `the columns are`. Nothing where none is near and `list` is empty.
-pub fn suggestion<'a>(word: &str, words: impl IntoIterator<Item = &'a str>, list: &str) -> Option<String> {
+pub fn suggestion<'a>(
+    word: &str,
+    words: impl IntoIterator<Item = &'a str>,
+    list: &str,
+) -> Option<String> {
     let words: Vec<&str> = words.into_iter().collect();
-    let same_letters = words.iter().copied().find(|known| known.eq_ignore_ascii_case(word));
+    let same_letters = words
+        .iter()
+        .copied()
+        .find(|known| known.eq_ignore_ascii_case(word));
     match same_letters.or_else(|| nearest_word(word, words.iter().copied())) {
         Some(near) => Some(format!("did you mean `{near}`?")),
         None => (!list.is_empty() && !words.is_empty()).then(|| listing(&words, list)),
@@ -698,7 +759,10 @@ mod tests {
 
     #[test]
     fn nearest_word_accepts_small_typing_errors() {
-        assert_eq!(nearest_word("standarize", ["standardize", "min_max"]), Some("standardize"));
+        assert_eq!(
+            nearest_word("standarize", ["standardize", "min_max"]),
+            Some("standardize")
+        );
         assert_eq!(nearest_word("ab", ["ba", "xy"]), Some("ba"));
         assert_eq!(nearest_word("price", ["quantity"]), None);
     }

@@ -29,13 +29,20 @@ impl Finding {
 
     /// Builds a table of named columns of equal length; all columns are nullable.
     pub fn of<'a>(columns: impl IntoIterator<Item = (&'a str, ArrayRef)>) -> Result<Self> {
-        let columns = columns.into_iter().map(|(name, column)| (name, column, true));
-        Ok(Finding::new(RecordBatch::try_from_iter_with_nullable(columns)?))
+        let columns = columns
+            .into_iter()
+            .map(|(name, column)| (name, column, true));
+        Ok(Finding::new(RecordBatch::try_from_iter_with_nullable(
+            columns,
+        )?))
     }
 
     /// Attaches the index built by [`crate::Analyzer::index`].
     pub fn with_index(self, index: Buffer) -> Self {
-        Finding { index: Some(index), ..self }
+        Finding {
+            index: Some(index),
+            ..self
+        }
     }
 
     /// The table.
@@ -64,7 +71,9 @@ impl Finding {
 
     /// A column by name.
     pub fn column(&self, name: &str) -> Result<&ArrayRef> {
-        self.table.column_by_name(name).ok_or_else(|| Fault::internal(format!("a finding has no column `{name}`")))
+        self.table
+            .column_by_name(name)
+            .ok_or_else(|| Fault::internal(format!("a finding has no column `{name}`")))
     }
 
     /// The number in the first row; `None` if null or if there is no row. Integers are converted.
@@ -77,7 +86,11 @@ impl Finding {
             DataType::Float64 => column.as_primitive::<Float64Type>().value(0),
             DataType::Int64 => column.as_primitive::<Int64Type>().value(0) as f64,
             DataType::UInt64 => column.as_primitive::<UInt64Type>().value(0) as f64,
-            other => return Err(Fault::internal(format!("finding column `{name}` is {other}, not a number"))),
+            other => {
+                return Err(Fault::internal(format!(
+                    "finding column `{name}` is {other}, not a number"
+                )));
+            }
         }))
     }
 

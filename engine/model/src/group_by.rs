@@ -119,14 +119,19 @@ pub enum GroupFunction {
 impl GroupBy {
     /// Whether a result depends on the order of rows.
     pub fn is_of_row_order(&self) -> bool {
-        self.results.iter().any(|result| result.function.is_of_row_order())
+        self.results
+            .iter()
+            .any(|result| result.function.is_of_row_order())
     }
 }
 
 impl GroupFunction {
     /// Whether the function is of rows rather than of a column.
     pub fn is_of_rows(self) -> bool {
-        matches!(self, GroupFunction::CountRows | GroupFunction::FirstRow | GroupFunction::LastRow)
+        matches!(
+            self,
+            GroupFunction::CountRows | GroupFunction::FirstRow | GroupFunction::LastRow
+        )
     }
 
     /// Whether the result is a number of rows or values, which no group lacks.
@@ -148,7 +153,10 @@ impl GroupFunction {
     /// Whether the result depends on the order of rows.
     fn is_of_row_order(self) -> bool {
         use GroupFunction::{First, FirstBy, FirstRow, Last, LastBy, LastRow, List};
-        matches!(self, First | FirstBy { .. } | FirstRow | Last | LastBy { .. } | LastRow | List { .. })
+        matches!(
+            self,
+            First | FirstBy { .. } | FirstRow | Last | LastBy { .. } | LastRow | List { .. }
+        )
     }
 
     /// The type of the result for values of a logical type.
@@ -159,11 +167,18 @@ impl GroupFunction {
             GroupFunction::NUnique | GroupFunction::ApproxNUnique => DataType::Int64,
             GroupFunction::Sum if value.is_integer() => DataType::Int64,
             GroupFunction::Sum | GroupFunction::Mean => DataType::Float64,
-            GroupFunction::Var { .. } | GroupFunction::Std { .. } | GroupFunction::Quantile { .. } => DataType::Float64,
+            GroupFunction::Var { .. }
+            | GroupFunction::Std { .. }
+            | GroupFunction::Quantile { .. } => DataType::Float64,
             GroupFunction::WeightedMean { .. } => DataType::Float64,
-            GroupFunction::Min | GroupFunction::Max | GroupFunction::First | GroupFunction::Last => value.clone(),
+            GroupFunction::Min
+            | GroupFunction::Max
+            | GroupFunction::First
+            | GroupFunction::Last => value.clone(),
             GroupFunction::FirstBy { .. } | GroupFunction::LastBy { .. } => value.clone(),
-            GroupFunction::TopK { .. } | GroupFunction::List { .. } => DataType::new_list(value.clone(), true),
+            GroupFunction::TopK { .. } | GroupFunction::List { .. } => {
+                DataType::new_list(value.clone(), true)
+            }
         }
     }
 }
@@ -173,14 +188,19 @@ impl TimeBucket {
     /// column can.
     pub fn starts(self, times: &ArrayRef) -> Result<ArrayRef> {
         let missing = |time: i64| {
-            let message =
-                format!("the bucket of the time {time} begins before the first one that {} holds", times.data_type());
+            let message = format!(
+                "the bucket of the time {time} begins before the first one that {} holds",
+                times.data_type()
+            );
             Fault::new(codes::OVERFLOW, message).hint("filter such rows before")
         };
         // 64 bits are enough for all but extreme times and lengths.
-        let narrow = i64::try_from(self.length).ok().zip(i64::try_from(self.origin).ok());
+        let narrow = i64::try_from(self.length)
+            .ok()
+            .zip(i64::try_from(self.origin).ok());
         let start = |time: i64| {
-            let near = narrow.and_then(|(length, origin)| Some(time.checked_sub(origin)?.rem_euclid(length)));
+            let near = narrow
+                .and_then(|(length, origin)| Some(time.checked_sub(origin)?.rem_euclid(length)));
             let start = match near {
                 Some(behind) => time.checked_sub(behind),
                 None => {
@@ -195,10 +215,14 @@ impl TimeBucket {
                 let start = start(i64::from(day))?;
                 i32::try_from(start).map_err(|_| missing(i64::from(day)))
             };
-            return Ok(std::sync::Arc::new(days.try_unary::<_, Date32Type, Fault>(start)?));
+            return Ok(std::sync::Arc::new(
+                days.try_unary::<_, Date32Type, Fault>(start)?,
+            ));
         }
         let ticks = cast(times, &DataType::Int64)?;
-        let starts = ticks.as_primitive::<Int64Type>().try_unary::<_, Int64Type, Fault>(start)?;
+        let starts = ticks
+            .as_primitive::<Int64Type>()
+            .try_unary::<_, Int64Type, Fault>(start)?;
         Ok(cast(&starts, times.data_type())?)
     }
 }

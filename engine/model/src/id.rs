@@ -51,7 +51,10 @@ impl fmt::Display for ContentId {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [0; 32];
         for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
-            (pair[0], pair[1]) = (DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]);
+            (pair[0], pair[1]) = (
+                DIGITS[usize::from(byte >> 4)],
+                DIGITS[usize::from(byte & 15)],
+            );
         }
         f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
@@ -164,7 +167,10 @@ mod tests {
     #[test]
     fn canonical_json_sorts_keys_at_every_depth() {
         let a = json!({"b": [1, {"y": null, "x": "q\""}], "a": 1.5});
-        assert_eq!(canonical_json(&a), r#"{"a":1.5,"b":[1,{"x":"q\"","y":null}]}"#);
+        assert_eq!(
+            canonical_json(&a),
+            r#"{"a":1.5,"b":[1,{"x":"q\"","y":null}]}"#
+        );
     }
 
     #[test]

@@ -17,11 +17,19 @@ pub struct Interval {
 impl Interval {
     /// Its first and last tick in a column of times.
     pub fn ticks(&self, time: &Field) -> Result<(i64, i64)> {
-        let first = TimeCutoff::before(&self.from).last_tick(time)?.saturating_add(1);
+        let first = TimeCutoff::before(&self.from)
+            .last_tick(time)?
+            .saturating_add(1);
         let last = TimeCutoff::before(&self.to).last_tick(time)?;
         if first > last {
-            let message = format!("the interval from {} to {} holds no value of `{}`", self.from, self.to, time.name());
-            return Err(Fault::new(codes::BAD_VALUE, message).hint("its end lies after its start, and outside of it"));
+            let message = format!(
+                "the interval from {} to {} holds no value of `{}`",
+                self.from,
+                self.to,
+                time.name()
+            );
+            return Err(Fault::new(codes::BAD_VALUE, message)
+                .hint("its end lies after its start, and outside of it"));
         }
         Ok((first, last))
     }

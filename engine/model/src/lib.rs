@@ -32,8 +32,9 @@ pub use config_error::{ConfigError, ConfigResult};
 pub use data_split::DataSplit;
 pub use dataset::{BoundValue, ColumnExtent, Dataset, FileRange, Span};
 pub use fault::{
-    Fault, FaultCode, FaultDomain, FaultSite, RelatedPlace, Result, RetryAdvice, SpecLocation, TextFragment, WireFault,
-    catch_panic, catch_panic_at, codes, find_io_error, listing, nearest_word, suggestion,
+    Fault, FaultCode, FaultDomain, FaultSite, RelatedPlace, Result, RetryAdvice, SpecLocation,
+    TextFragment, WireFault, catch_panic, catch_panic_at, codes, find_io_error, listing,
+    nearest_word, suggestion,
 };
 pub use finding::Finding;
 pub use group_by::{GroupBy, GroupFunction, GroupKey, GroupResult, TimeBucket};
@@ -43,8 +44,8 @@ pub use limits::*;
 pub use numbers::{canonical_keys, contains_floats, lerp, scaled_distance};
 pub use path_part::{encode_folders_for_urls, encode_path_part};
 pub use pipeline::{
-    DegradationLevel, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode, PipelineSink, PipelineSource,
-    PredictionLabel, ReadinessCondition, RefitPolicy, Step,
+    DegradationLevel, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode,
+    PipelineSink, PipelineSource, PredictionLabel, ReadinessCondition, RefitPolicy, Step,
 };
 pub use plain_batch::{batch_of_rows, plain_batch};
 pub use relative::RelativePath;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, make_array};
+use arrow::array::{
+    Array, ArrayData, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, make_array,
+};
 use arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Type};
 
 use crate::Result;
@@ -15,13 +17,21 @@ pub fn canonical_keys(column: &ArrayRef) -> Result<ArrayRef> {
     }
     Ok(match column.data_type() {
         DataType::Float64 => canonicalize_values::<Float64Type>(column, f64::to_bits, |value| {
-            if value.is_nan() { f64::NAN } else { value + 0.0 }
+            if value.is_nan() {
+                f64::NAN
+            } else {
+                value + 0.0
+            }
         }),
         DataType::Float32 => canonicalize_values::<Float32Type>(
             column,
             |value| u64::from(value.to_bits()),
             |value| {
-                if value.is_nan() { f32::NAN } else { value + 0.0 }
+                if value.is_nan() {
+                    f32::NAN
+                } else {
+                    value + 0.0
+                }
             },
         ),
         DataType::Float16 => {
@@ -30,7 +40,11 @@ pub fn canonical_keys(column: &ArrayRef) -> Result<ArrayRef> {
                 column,
                 |value| u64::from(value.to_bits()),
                 |value| {
-                    if value.is_nan() { <Float16Type as ArrowPrimitiveType>::Native::NAN } else { value + zero }
+                    if value.is_nan() {
+                        <Float16Type as ArrowPrimitiveType>::Native::NAN
+                    } else {
+                        value + zero
+                    }
                 },
             )
         }
@@ -53,7 +67,9 @@ pub fn contains_floats(data_type: &DataType) -> bool {
         | DataType::LargeList(item)
         | DataType::FixedSizeList(item, _)
         | DataType::Map(item, _) => contains_floats(item.data_type()),
-        DataType::Struct(fields) => fields.iter().any(|field| contains_floats(field.data_type())),
+        DataType::Struct(fields) => fields
+            .iter()
+            .any(|field| contains_floats(field.data_type())),
         other => other.is_floating(),
     }
 }
@@ -65,7 +81,11 @@ fn canonicalize_values<T: ArrowPrimitiveType>(
 ) -> ArrayRef {
     let values: &PrimitiveArray<T> = column.as_primitive();
     // Most columns are canonical already: a check is far cheaper than a copy.
-    if values.values().iter().all(|&value| bits(value) == bits(canonical(value))) {
+    if values
+        .values()
+        .iter()
+        .all(|&value| bits(value) == bits(canonical(value)))
+    {
         return column.clone();
     }
     Arc::new(values.unary::<_, T>(canonical))
@@ -108,38 +128,77 @@ fn halved_distance(x: f64, from: f64, lower: f64, upper: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::{DictionaryArray, Float16Array, Float32Array, Float64Array, Int32Array, StructArray};
+    use arrow::array::{
+        DictionaryArray, Float16Array, Float32Array, Float64Array, Int32Array, StructArray,
+    };
     use arrow::datatypes::{Field, Int32Type};
 
     const OTHER_NAN: f64 = f64::from_bits(0xfff8_0000_0000_0001);
 
     fn bits(column: &ArrayRef) -> Vec<Option<u64>> {
-        column.as_primitive::<Float64Type>().iter().map(|value| value.map(f64::to_bits)).collect()
+        column
+            .as_primitive::<Float64Type>()
+            .iter()
+            .map(|value| value.map(f64::to_bits))
+            .collect()
     }
 
     #[test]
     fn canonical_keys_unify_zeros_and_nans() {
-        let column: ArrayRef =
-            Arc::new(Float64Array::from(vec![Some(-0.0), Some(0.0), None, Some(OTHER_NAN), Some(-1.5)]));
-        let expected = [Some(0), Some(0), None, Some(f64::NAN.to_bits()), Some((-1.5f64).to_bits())];
+        let column: ArrayRef = Arc::new(Float64Array::from(vec![
+            Some(-0.0),
+            Some(0.0),
+            None,
+            Some(OTHER_NAN),
+            Some(-1.5),
+        ]));
+        let expected = [
+            Some(0),
+            Some(0),
+            None,
+            Some(f64::NAN.to_bits()),
+            Some((-1.5f64).to_bits()),
+        ];
         assert_eq!(bits(&canonical_keys(&column).unwrap()), expected);
         let narrow: ArrayRef = Arc::new(Float32Array::from(vec![-0.0]));
-        assert_eq!(canonical_keys(&narrow).unwrap().as_primitive::<Float32Type>().value(0).to_bits(), 0);
-        let half: ArrayRef =
-            Arc::new(Float16Array::from(vec![-<Float16Type as ArrowPrimitiveType>::Native::default()]));
-        assert_eq!(canonical_keys(&half).unwrap().as_primitive::<Float16Type>().value(0).to_bits(), 0);
+        assert_eq!(
+            canonical_keys(&narrow)
+                .unwrap()
+                .as_primitive::<Float32Type>()
+                .value(0)
+                .to_bits(),
+            0
+        );
+        let half: ArrayRef = Arc::new(Float16Array::from(vec![
+            -<Float16Type as ArrowPrimitiveType>::Native::default(),
+        ]));
+        assert_eq!(
+            canonical_keys(&half)
+                .unwrap()
+                .as_primitive::<Float16Type>()
+                .value(0)
+                .to_bits(),
+            0
+        );
     }
 
     #[test]
     fn floats_inside_other_types_are_found() {
         let values: ArrayRef = Arc::new(Float64Array::from(vec![-0.0, 2.0]));
         let keys = Int32Array::from(vec![1, 0, 0]);
-        let dictionary: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::new(keys, values.clone()));
+        let dictionary: ArrayRef =
+            Arc::new(DictionaryArray::<Int32Type>::new(keys, values.clone()));
         let found = canonical_keys(&dictionary).unwrap();
-        assert_eq!(bits(found.as_any_dictionary().values()), [Some(0), Some(2f64.to_bits())]);
+        assert_eq!(
+            bits(found.as_any_dictionary().values()),
+            [Some(0), Some(2f64.to_bits())]
+        );
         let field = Arc::new(Field::new("x", DataType::Float64, true));
         let record: ArrayRef = Arc::new(StructArray::from(vec![(field, values)]));
-        assert_eq!(bits(canonical_keys(&record).unwrap().as_struct().column(0))[0], Some(0));
+        assert_eq!(
+            bits(canonical_keys(&record).unwrap().as_struct().column(0))[0],
+            Some(0)
+        );
         let plain: ArrayRef = Arc::new(Int32Array::from(vec![1]));
         assert!(Arc::ptr_eq(&canonical_keys(&plain).unwrap(), &plain));
     }

@@ -91,7 +91,15 @@ pub struct PipelineNode {
 impl PipelineNode {
     /// A node that learns from all rows, in each run, and that every run makes.
     pub fn new(name: impl Into<String>, input: NodeInput, steps: Vec<Step>) -> PipelineNode {
-        PipelineNode { name: name.into(), input, fit_on: None, refit: None, steps, optional: false, at: None }
+        PipelineNode {
+            name: name.into(),
+            input,
+            fit_on: None,
+            refit: None,
+            steps,
+            optional: false,
+            at: None,
+        }
     }
 }
 
@@ -233,9 +241,19 @@ impl Pipeline {
         kept.sinks.retain(|sink| !sink.optional);
         kept.trainings.retain(|training| !training.optional);
         kept.predictions.retain(|prediction| !prediction.optional);
-        let nodes = self.nodes.iter().filter(|node| node.optional).map(|node| node.name.clone());
-        let sinks = self.sinks.iter().chain(&self.trainings).chain(&self.predictions);
-        let sinks = sinks.filter(|sink| sink.optional).map(|sink| sink.name.clone());
+        let nodes = self
+            .nodes
+            .iter()
+            .filter(|node| node.optional)
+            .map(|node| node.name.clone());
+        let sinks = self
+            .sinks
+            .iter()
+            .chain(&self.trainings)
+            .chain(&self.predictions);
+        let sinks = sinks
+            .filter(|sink| sink.optional)
+            .map(|sink| sink.name.clone());
         let skipped = nodes.chain(sinks).collect();
         (kept, skipped)
     }

@@ -9,12 +9,20 @@ use crate::Result;
 /// The columns of a batch cast to the types of a schema, by their positions.
 pub fn plain_batch(schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch> {
     let columns = batch.columns().iter().zip(schema.fields());
-    let columns = columns.map(|(column, field)| Ok(cast(column, field.data_type())?)).collect::<Result<Vec<_>>>()?;
+    let columns = columns
+        .map(|(column, field)| Ok(cast(column, field.data_type())?))
+        .collect::<Result<Vec<_>>>()?;
     batch_of_rows(schema.clone(), columns, batch.num_rows())
 }
 
 /// A batch with a number of rows, also where it has no columns.
-pub fn batch_of_rows(schema: SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+pub fn batch_of_rows(
+    schema: SchemaRef,
+    columns: Vec<ArrayRef>,
+    rows: usize,
+) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+    Ok(RecordBatch::try_new_with_options(
+        schema, columns, &options,
+    )?)
 }

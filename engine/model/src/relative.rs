@@ -22,7 +22,10 @@ impl RelativePath {
         if path.split('/').all(is_plain) {
             return Ok(RelativePath(path));
         }
-        let message = format!("`{}` is not a path below its directory", path.escape_debug());
+        let message = format!(
+            "`{}` is not a path below its directory",
+            path.escape_debug()
+        );
         Err(Fault::new(codes::CORRUPT, message)
             .hint("such a path is absolute, or has an empty component, `.`, `..` or NUL; Forebay writes none"))
     }
@@ -75,19 +78,37 @@ mod tests {
 
     #[test]
     fn paths_that_leave_the_root_are_refused() {
-        for path in ["a", "_data/0123/part-00000.parquet", "day=2016-01-01/a..b", "...", "a b"] {
+        for path in [
+            "a",
+            "_data/0123/part-00000.parquet",
+            "day=2016-01-01/a..b",
+            "...",
+            "a b",
+        ] {
             assert_eq!(&*RelativePath::new(path).unwrap(), path);
         }
-        for path in ["", "/", "/etc", "a/", "a//b", "..", "../a", "a/../b", ".", "./a", "a/.", "a\0b"] {
-            assert_eq!(RelativePath::new(path).unwrap_err().code(), codes::CORRUPT, "{path:?}");
-            assert!(serde_json::from_value::<RelativePath>(path.into()).is_err(), "{path:?}");
+        for path in [
+            "", "/", "/etc", "a/", "a//b", "..", "../a", "a/../b", ".", "./a", "a/.", "a\0b",
+        ] {
+            assert_eq!(
+                RelativePath::new(path).unwrap_err().code(),
+                codes::CORRUPT,
+                "{path:?}"
+            );
+            assert!(
+                serde_json::from_value::<RelativePath>(path.into()).is_err(),
+                "{path:?}"
+            );
         }
     }
 
     #[test]
     fn components_are_counted_from_the_root() {
         let path = RelativePath::new("_data/0123/a=1/part-00000.parquet").unwrap();
-        assert_eq!(path.parent_of(2).unwrap(), RelativePath::new("_data/0123").unwrap());
+        assert_eq!(
+            path.parent_of(2).unwrap(),
+            RelativePath::new("_data/0123").unwrap()
+        );
         assert_eq!(path.parent_of(4), None);
         assert_eq!(path.parent_of(0), None);
     }

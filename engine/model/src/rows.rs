@@ -20,7 +20,11 @@ impl RowKeys {
 
     /// Keys of consecutive rows of a file, beginning at `first_row`.
     pub fn sequence(file_seed: u64, first_row: u64, rows: usize) -> Self {
-        RowKeys((0..rows as u64).map(|i| splitmix64(file_seed.wrapping_add(first_row + i))).collect())
+        RowKeys(
+            (0..rows as u64)
+                .map(|i| splitmix64(file_seed.wrapping_add(first_row + i)))
+                .collect(),
+        )
     }
 
     /// The sum of the file's seed and the row's position in the file, for a key of [`RowKeys::sequence`]. Wraps around.
@@ -48,11 +52,13 @@ impl RowKeys {
         RowKeys(
             picks
                 .into_iter()
-                .map(
-                    |(row, ordinal)| {
-                        if ordinal == 0 { self.0[row] } else { splitmix64(self.0[row] ^ splitmix64(ordinal)) }
-                    },
-                )
+                .map(|(row, ordinal)| {
+                    if ordinal == 0 {
+                        self.0[row]
+                    } else {
+                        splitmix64(self.0[row] ^ splitmix64(ordinal))
+                    }
+                })
                 .collect(),
         )
     }
@@ -94,7 +100,13 @@ pub struct Chunk {
 impl Chunk {
     /// A batch without a file.
     pub fn of(batch: RecordBatch) -> Self {
-        Chunk { batch, keys: None, file: Arc::from("memory"), first_row: 0, skipped: 0 }
+        Chunk {
+            batch,
+            keys: None,
+            file: Arc::from("memory"),
+            first_row: 0,
+            skipped: 0,
+        }
     }
 
     /// The batch's schema.

@@ -55,7 +55,9 @@ pub struct MemoryScratch {
 
 impl Default for MemoryScratch {
     fn default() -> Self {
-        MemoryScratch { budget_bytes: 64 << 20 }
+        MemoryScratch {
+            budget_bytes: 64 << 20,
+        }
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, LargeStringArray, StringArray, StringViewArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Int32Array, Int64Array, LargeStringArray, StringArray,
+    StringViewArray,
+};
 use arrow::compute::{cast, max, min};
 use arrow::datatypes::{DataType, Int32Type, Int64Type};
 
@@ -27,7 +30,9 @@ pub fn type_label(data_type: &DataType) -> String {
         // With its unit, by which types may differ.
         other @ DataType::Timestamp(..) => other.to_string().replacen("Timestamp", "timestamp", 1),
         DataType::Boolean => "boolean".to_owned(),
-        DataType::List(item) | DataType::LargeList(item) => format!("list of {}", type_label(item.data_type())),
+        DataType::List(item) | DataType::LargeList(item) => {
+            format!("list of {}", type_label(item.data_type()))
+        }
         other => other.to_string(),
     }
 }
@@ -35,8 +40,14 @@ pub fn type_label(data_type: &DataType) -> String {
 /// The same as a noun of a sentence: `a date`.
 pub fn type_words(data_type: &DataType) -> String {
     let label = type_label(data_type);
-    let takes_article = ["date", "timestamp", "boolean", "list"].iter().any(|noun| label.starts_with(noun));
-    if takes_article { format!("a {label}") } else { label }
+    let takes_article = ["date", "timestamp", "boolean", "list"]
+        .iter()
+        .any(|noun| label.starts_with(noun));
+    if takes_article {
+        format!("a {label}")
+    } else {
+        label
+    }
 }
 
 /// Whether the type is a vector type whose width is not learned yet.
@@ -104,19 +115,30 @@ fn dictionary_of(column: &ArrayRef) -> Result<Option<StringColumn>> {
     use DataType as T;
     let own = column.data_type();
     let is_narrow_time = matches!(own, T::Date32 | T::Time32(_));
-    let is_whole =
-        matches!(own, T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::Int64 | T::UInt8 | T::UInt16 | T::UInt32)
-            || matches!(own, T::Date64 | T::Time64(_) | T::Timestamp(..));
+    let is_whole = matches!(
+        own,
+        T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::Int64 | T::UInt8 | T::UInt16 | T::UInt32
+    ) || matches!(own, T::Date64 | T::Time64(_) | T::Timestamp(..));
     if !is_whole && !is_narrow_time {
         return Ok(None);
     }
     // Arrow casts these to and from `Int32` only.
-    let whole = if is_narrow_time { &cast(column, &T::Int32)? } else { column };
+    let whole = if is_narrow_time {
+        &cast(column, &T::Int32)?
+    } else {
+        column
+    };
     let whole = cast(whole, &T::Int64)?;
     let whole = whole.as_primitive::<Int64Type>();
-    let (Some(least), Some(greatest)) = (min(whole), max(whole)) else { return Ok(None) };
-    let range = greatest.checked_sub(least).and_then(|range| usize::try_from(range).ok());
-    let Some(range) = range.filter(|range| *range < column.len() / ROWS_PER_VALUE || *own == T::Boolean) else {
+    let (Some(least), Some(greatest)) = (min(whole), max(whole)) else {
+        return Ok(None);
+    };
+    let range = greatest
+        .checked_sub(least)
+        .and_then(|range| usize::try_from(range).ok());
+    let Some(range) =
+        range.filter(|range| *range < column.len() / ROWS_PER_VALUE || *own == T::Boolean)
+    else {
         return Ok(None);
     };
     let (mut codes, mut values) = (vec![-1; range + 1], Vec::new());
@@ -130,12 +152,22 @@ fn dictionary_of(column: &ArrayRef) -> Result<Option<StringColumn>> {
     };
     let keys = match whole.nulls() {
         None => whole.values().iter().map(|value| code_of(*value)).collect(),
-        Some(_) => whole.iter().map(|value| value.map_or(0, &mut code_of)).collect(),
+        Some(_) => whole
+            .iter()
+            .map(|value| value.map_or(0, &mut code_of))
+            .collect(),
     };
     let values: ArrayRef = Arc::new(Int64Array::from(values));
-    let values = if is_narrow_time { cast(&values, &T::Int32)? } else { values };
+    let values = if is_narrow_time {
+        cast(&values, &T::Int32)?
+    } else {
+        values
+    };
     let words = cast(&cast(&values, own)?, &T::Utf8)?;
-    Ok(Some(StringColumn::Dictionary(Int32Array::new(keys, whole.nulls().cloned()), words)))
+    Ok(Some(StringColumn::Dictionary(
+        Int32Array::new(keys, whole.nulls().cloned()),
+        words,
+    )))
 }
 
 /// A column as strings: a dictionary, to be processed once per distinct value, or a plain array. Columns of other
@@ -152,22 +184,36 @@ impl StringColumn {
     /// Converts a column. Fails for nested types.
     pub fn of(column: &ArrayRef) -> Result<Self> {
         match column.data_type() {
-            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Ok(StringColumn::Plain(column.clone())),
-            DataType::Dictionary(key, value) if **key == DataType::Int32 && TextRef::is_text(value) => {
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+                Ok(StringColumn::Plain(column.clone()))
+            }
+            DataType::Dictionary(key, value)
+                if **key == DataType::Int32 && TextRef::is_text(value) =>
+            {
                 let dictionary = column.as_dictionary::<Int32Type>();
-                Ok(StringColumn::Dictionary(dictionary.keys().clone(), dictionary.values().clone()))
+                Ok(StringColumn::Dictionary(
+                    dictionary.keys().clone(),
+                    dictionary.values().clone(),
+                ))
             }
             DataType::Dictionary(_, value) if TextRef::is_text(value) => {
-                let narrow = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+                let narrow =
+                    DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
                 StringColumn::of(&cast(column, &narrow)?)
             }
             other if other.is_nested() => Err(Fault::new(
                 codes::COLUMN_TYPE,
-                format!("a column of type {} cannot be read as text", type_label(other)),
+                format!(
+                    "a column of type {} cannot be read as text",
+                    type_label(other)
+                ),
             )),
             _ => match dictionary_of(column)? {
                 Some(dictionary) => Ok(dictionary),
-                None => Ok(StringColumn::Plain(cast(&canonical_keys(column)?, &DataType::Utf8)?)),
+                None => Ok(StringColumn::Plain(cast(
+                    &canonical_keys(column)?,
+                    &DataType::Utf8,
+                )?)),
             },
         }
     }
@@ -205,7 +251,11 @@ impl StringColumn {
                 let table: Vec<T> = values.iter().map(of_value).collect();
                 Ok(keys
                     .iter()
-                    .map(|key| key.and_then(|key| table.get(key as usize)).copied().unwrap_or(of_null))
+                    .map(|key| {
+                        key.and_then(|key| table.get(key as usize))
+                            .copied()
+                            .unwrap_or(of_null)
+                    })
                     .collect())
             }
         }
@@ -214,28 +264,44 @@ impl StringColumn {
 
 impl TextRef<'_> {
     fn is_text(data_type: &DataType) -> bool {
-        matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+        matches!(
+            data_type,
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{BooleanArray, Date32Array, Int8Array, TimestampMicrosecondArray, UInt32Array};
+    use arrow::array::{
+        BooleanArray, Date32Array, Int8Array, TimestampMicrosecondArray, UInt32Array,
+    };
 
     use super::*;
 
     /// The texts of a column by row, and whether they come as a dictionary.
     fn texts(column: &ArrayRef) -> (Vec<Option<String>>, bool) {
         let found = StringColumn::of(column).unwrap();
-        let values: Vec<Option<String>> = found.values().unwrap().iter().map(|text| text.map(str::to_owned)).collect();
+        let values: Vec<Option<String>> = found
+            .values()
+            .unwrap()
+            .iter()
+            .map(|text| text.map(str::to_owned))
+            .collect();
         match found {
             StringColumn::Plain(_) => (values, false),
             StringColumn::Dictionary(keys, _) => {
                 assert!(
-                    (0..values.len() as i32).all(|code| keys.iter().flatten().any(|key| key == code)),
+                    (0..values.len() as i32)
+                        .all(|code| keys.iter().flatten().any(|key| key == code)),
                     "all are used"
                 );
-                (keys.iter().map(|key| key.and_then(|key| values[key as usize].clone())).collect(), true)
+                (
+                    keys.iter()
+                        .map(|key| key.and_then(|key| values[key as usize].clone()))
+                        .collect(),
+                    true,
+                )
             }
         }
     }
@@ -246,11 +312,26 @@ mod tests {
         let rows = 0..100_i64;
         let narrow = |row: i64| gaps(row).map(|value| value as i32);
         let columns: [(ArrayRef, bool); 9] = [
-            (Arc::new(BooleanArray::from_iter(rows.clone().map(|row| gaps(row).map(|value| value > 3)))), true),
+            (
+                Arc::new(BooleanArray::from_iter(
+                    rows.clone().map(|row| gaps(row).map(|value| value > 3)),
+                )),
+                true,
+            ),
             (Arc::new(BooleanArray::from(vec![Some(true), None])), true),
             (Arc::new(BooleanArray::from(vec![None::<bool>; 3])), false),
-            (Arc::new(Int8Array::from_iter(rows.clone().map(|row| narrow(row).map(|value| value as i8)))), true),
-            (Arc::new(Date32Array::from_iter(rows.clone().map(|row| narrow(row).map(|day| 17_000 + day)))), true),
+            (
+                Arc::new(Int8Array::from_iter(
+                    rows.clone().map(|row| narrow(row).map(|value| value as i8)),
+                )),
+                true,
+            ),
+            (
+                Arc::new(Date32Array::from_iter(
+                    rows.clone().map(|row| narrow(row).map(|day| 17_000 + day)),
+                )),
+                true,
+            ),
             (
                 Arc::new(TimestampMicrosecondArray::from_iter(
                     rows.clone().map(|row| gaps(row).map(|t| t + (1 << 50))),
@@ -258,16 +339,30 @@ mod tests {
                 true,
             ),
             (
-                Arc::new(UInt32Array::from_iter(rows.clone().map(|row| narrow(row).map(|value| (value + 4) as u32)))),
+                Arc::new(UInt32Array::from_iter(
+                    rows.clone()
+                        .map(|row| narrow(row).map(|value| (value + 4) as u32)),
+                )),
                 true,
             ),
-            (Arc::new(Int64Array::from_iter(rows.clone().map(|row| gaps(row).map(|value| value * 1_000)))), false),
-            (Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX, 0, 0, 0])), false),
+            (
+                Arc::new(Int64Array::from_iter(
+                    rows.clone().map(|row| gaps(row).map(|value| value * 1_000)),
+                )),
+                false,
+            ),
+            (
+                Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX, 0, 0, 0])),
+                false,
+            ),
         ];
         for (column, is_dictionary) in columns {
             let plain = cast(&column, &DataType::Utf8).unwrap();
-            let expected: Vec<Option<String>> =
-                plain.as_string::<i32>().iter().map(|text| text.map(str::to_owned)).collect();
+            let expected: Vec<Option<String>> = plain
+                .as_string::<i32>()
+                .iter()
+                .map(|text| text.map(str::to_owned))
+                .collect();
             assert_eq!(texts(&column), (expected, is_dictionary), "{column:?}");
         }
     }

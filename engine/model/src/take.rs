@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, FixedSizeListArray, RecordBatch, RecordBatchOptions, UInt32Array,
+};
 use arrow::buffer::NullBuffer;
 use arrow::compute::take;
 use arrow::datatypes::DataType;
@@ -12,20 +14,31 @@ use crate::Result;
 /// The rows of a column at some positions, as [`take`]: a null position gives null. Arrow derives the length of a vector column from its
 /// values, of which vectors of width 0 (a one-hot vector without any category) have none.
 pub fn take_rows(column: &ArrayRef, rows: &UInt32Array) -> Result<ArrayRef> {
-    let DataType::FixedSizeList(item, 0) = column.data_type() else { return Ok(take(column, rows, None)?) };
+    let DataType::FixedSizeList(item, 0) = column.data_type() else {
+        return Ok(take(column, rows, None)?);
+    };
     let vectors = column.as_fixed_size_list();
     let is_valid = |row: Option<u32>| row.is_some_and(|row| vectors.is_valid(row as usize));
     let nulls: NullBuffer = rows.iter().map(is_valid).collect();
     let values = vectors.values().slice(0, 0);
-    let taken = FixedSizeListArray::try_new_with_length(item.clone(), 0, values, Some(nulls), rows.len());
+    let taken =
+        FixedSizeListArray::try_new_with_length(item.clone(), 0, values, Some(nulls), rows.len());
     Ok(Arc::new(taken?))
 }
 
 /// The rows of a batch at some positions.
 pub fn take_batch(batch: &RecordBatch, rows: &UInt32Array) -> Result<RecordBatch> {
-    let columns = batch.columns().iter().map(|column| take_rows(column, rows)).collect::<Result<Vec<_>>>()?;
+    let columns = batch
+        .columns()
+        .iter()
+        .map(|column| take_rows(column, rows))
+        .collect::<Result<Vec<_>>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-    Ok(RecordBatch::try_new_with_options(batch.schema(), columns, &options)?)
+    Ok(RecordBatch::try_new_with_options(
+        batch.schema(),
+        columns,
+        &options,
+    )?)
 }
 
 #[cfg(test)]
@@ -45,7 +58,9 @@ mod tests {
                 _ => Arc::new(Float32Array::from(vec![1.0, 2.0])),
             };
             let nulls = Some(NullBuffer::from(vec![true, false]));
-            let vectors: ArrayRef = Arc::new(FixedSizeListArray::try_new_with_length(item, width, values, nulls, 2)?);
+            let vectors: ArrayRef = Arc::new(FixedSizeListArray::try_new_with_length(
+                item, width, values, nulls, 2,
+            )?);
             let taken = take_rows(&vectors, &rows)?;
             let valid: Vec<bool> = (0..taken.len()).map(|row| taken.is_valid(row)).collect();
             assert_eq!(valid, [false, false, true, false], "width {width}");

@@ -18,12 +18,18 @@ pub struct TimeCutoff {
 impl TimeCutoff {
     /// Rows at the time belong to the past.
     pub fn after(text: impl Into<String>) -> TimeCutoff {
-        TimeCutoff { text: text.into(), before: false }
+        TimeCutoff {
+            text: text.into(),
+            before: false,
+        }
     }
 
     /// Rows at the time belong to the future.
     pub fn before(text: impl Into<String>) -> TimeCutoff {
-        TimeCutoff { text: text.into(), before: true }
+        TimeCutoff {
+            text: text.into(),
+            before: true,
+        }
     }
 
     /// The time as it was written.
@@ -38,12 +44,24 @@ impl TimeCutoff {
 
     /// `at or before 2016-04-24`.
     pub fn past_text(&self) -> String {
-        format!("{} {}", if self.before { "before" } else { "at or before" }, self.text)
+        format!(
+            "{} {}",
+            if self.before {
+                "before"
+            } else {
+                "at or before"
+            },
+            self.text
+        )
     }
 
     /// `after 2016-04-24`.
     pub fn future_text(&self) -> String {
-        format!("{} {}", if self.before { "at or after" } else { "after" }, self.text)
+        format!(
+            "{} {}",
+            if self.before { "at or after" } else { "after" },
+            self.text
+        )
     }
 
     /// The last tick of the past in a column of times.
@@ -54,13 +72,22 @@ impl TimeCutoff {
         };
         let Some(tick) = tick_nanoseconds(time.data_type()) else {
             let number: i64 = self.text.trim().parse().map_err(|_| wrong())?;
-            return Ok(if self.before { number.saturating_sub(1) } else { number });
+            return Ok(if self.before {
+                number.saturating_sub(1)
+            } else {
+                number
+            });
         };
-        let nanoseconds = arrow::compute::kernels::cast_utils::string_to_timestamp_nanos(self.text.trim());
+        let nanoseconds =
+            arrow::compute::kernels::cast_utils::string_to_timestamp_nanos(self.text.trim());
         let nanoseconds = i128::from(nanoseconds.map_err(|_| wrong())?);
         let floor = nanoseconds.div_euclid(tick);
         let whole = floor * tick == nanoseconds;
-        Ok((if self.before && whole { floor - 1 } else { floor }) as i64)
+        Ok((if self.before && whole {
+            floor - 1
+        } else {
+            floor
+        }) as i64)
     }
 }
 
@@ -79,8 +106,14 @@ pub fn tick_nanoseconds(data_type: &DataType) -> Option<i128> {
 
 /// A column of times in ticks.
 pub fn ticks(column: &ArrayRef) -> Result<Int64Array> {
-    let column = if *column.data_type() == DataType::Date32 { &cast(column, &DataType::Int32)? } else { column };
-    Ok(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+    let column = if *column.data_type() == DataType::Date32 {
+        &cast(column, &DataType::Int32)?
+    } else {
+        column
+    };
+    Ok(cast(column, &DataType::Int64)?
+        .as_primitive::<Int64Type>()
+        .clone())
 }
 
 #[cfg(test)]
@@ -90,13 +123,30 @@ mod tests {
     #[test]
     fn the_last_tick_of_the_past() {
         let check = |cut: TimeCutoff, data_type: DataType, expected: i64| {
-            assert_eq!(cut.last_tick(&Field::new("day", data_type, false)).unwrap_or(-1), expected, "{cut:?}");
+            assert_eq!(
+                cut.last_tick(&Field::new("day", data_type, false))
+                    .unwrap_or(-1),
+                expected,
+                "{cut:?}"
+            );
         };
         check(TimeCutoff::after("1970-01-11"), DataType::Date32, 10);
         check(TimeCutoff::before("1970-01-11"), DataType::Date32, 9);
-        check(TimeCutoff::before("1970-01-11T06:00:00"), DataType::Date32, 10);
-        check(TimeCutoff::after("1970-01-01T00:01:00"), DataType::Timestamp(TimeUnit::Second, None), 60);
-        check(TimeCutoff::before("1970-01-01T00:01:00"), DataType::Timestamp(TimeUnit::Millisecond, None), 59_999);
+        check(
+            TimeCutoff::before("1970-01-11T06:00:00"),
+            DataType::Date32,
+            10,
+        );
+        check(
+            TimeCutoff::after("1970-01-01T00:01:00"),
+            DataType::Timestamp(TimeUnit::Second, None),
+            60,
+        );
+        check(
+            TimeCutoff::before("1970-01-01T00:01:00"),
+            DataType::Timestamp(TimeUnit::Millisecond, None),
+            59_999,
+        );
         check(TimeCutoff::after("7"), DataType::Int64, 7);
         check(TimeCutoff::before("7"), DataType::Int32, 6);
         check(TimeCutoff::after("soon"), DataType::Date32, -1);

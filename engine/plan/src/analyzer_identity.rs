@@ -7,12 +7,18 @@ use forebay_model::{ContentId, DataSplit, IdBuilder, Pipeline, Result};
 use serde_json::{Value, json};
 
 use crate::slice::slice_for_columns;
-use crate::{AnalyzerId, BaseDataset, BoundOp, BoundPipeline, OpStream, PlanOp, config_without_path};
+use crate::{
+    AnalyzerId, BaseDataset, BoundOp, BoundPipeline, OpStream, PlanOp, config_without_path,
+};
 
 /// Identity of every analyzer of a pipeline: the analyzer and all operations before it. File locations, file
 /// contents and dates in row conditions are excluded, because they change from night to night.
 pub fn analyzer_identities(bound: &BoundPipeline, pipeline: &Pipeline) -> Result<Vec<ContentId>> {
-    let mut names = IdentityBuilder { bound, pipeline, known: BTreeMap::new() };
+    let mut names = IdentityBuilder {
+        bound,
+        pipeline,
+        known: BTreeMap::new(),
+    };
     (0..bound.asks.len()).map(|ask| names.ask(ask)).collect()
 }
 
@@ -30,8 +36,15 @@ impl IdentityBuilder<'_> {
         let question = &self.bound.asks[ask];
         let analyzer = &question.ask.analyzer;
         let mut id = IdBuilder::new("asked");
-        let columns: Vec<&str> = question.ask.inputs.iter().chain(&question.part).map(String::as_str).collect();
-        id.text(analyzer.kind()).json(&json!([analyzer.version(), analyzer.config(), columns]));
+        let columns: Vec<&str> = question
+            .ask
+            .inputs
+            .iter()
+            .chain(&question.part)
+            .map(String::as_str)
+            .collect();
+        id.text(analyzer.kind())
+            .json(&json!([analyzer.version(), analyzer.config(), columns]));
         id.id(self.bound.ops[question.op].identity);
         self.streams(&question.streams, &columns, &mut id)?;
         let name = id.finish();
@@ -39,7 +52,12 @@ impl IdentityBuilder<'_> {
         Ok(name)
     }
 
-    fn streams(&mut self, streams: &[OpStream], columns: &[&str], id: &mut IdBuilder) -> Result<()> {
+    fn streams(
+        &mut self,
+        streams: &[OpStream],
+        columns: &[&str],
+        id: &mut IdBuilder,
+    ) -> Result<()> {
         for stream in streams {
             let (ops, read) = slice_for_columns(self.bound, stream, columns);
             self.base(stream, &read, id)?;
@@ -59,7 +77,8 @@ impl IdentityBuilder<'_> {
                     id.text(column).text(&field.data_type().to_string());
                 }
                 if let Some(source) = self.pipeline.source(name) {
-                    id.text(&source.format).json(&without_run_paths(&source.config));
+                    id.text(&source.format)
+                        .json(&without_run_paths(&source.config));
                 }
                 return Ok(());
             }
@@ -67,7 +86,12 @@ impl IdentityBuilder<'_> {
         };
         id.id(self.bound.ops[op].identity);
         for (name, flow) in self.bound.gather_inputs.get(&op).into_iter().flatten() {
-            let columns: Vec<&str> = flow.schema.fields().iter().map(|field| field.name().as_str()).collect();
+            let columns: Vec<&str> = flow
+                .schema
+                .fields()
+                .iter()
+                .map(|field| field.name().as_str())
+                .collect();
             id.text(name);
             self.streams(&flow.streams, &columns, id)?;
         }
@@ -82,7 +106,11 @@ impl IdentityBuilder<'_> {
         let op = &bound.ops[stream.ops[position]];
         match &op.op {
             PlanOp::Keep(keep) if keep.condition.is_some() => {
-                let condition = keep.condition.as_ref().map(ToString::to_string).unwrap_or_default();
+                let condition = keep
+                    .condition
+                    .as_ref()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
                 id.text(&without_dates(&condition));
             }
             PlanOp::Map(_) if is_split(op) => {
@@ -91,12 +119,21 @@ impl IdentityBuilder<'_> {
             }
             PlanOp::Join(join) => {
                 id.id(op.identity);
-                let here = OpStream { base: stream.base, ops: stream.ops[..position].to_vec() };
+                let here = OpStream {
+                    base: stream.base,
+                    ops: stream.ops[..position].to_vec(),
+                };
                 let columns: Vec<&str> = join.columns_here().map(String::as_str).collect();
                 self.streams(&[here], &columns, id)?;
                 let there = bound.join_inputs.get(&stream.ops[position]);
                 let columns: Vec<&str> = join.columns_there().map(String::as_str).collect();
-                self.streams(there.map(|flow| flow.streams.as_slice()).unwrap_or_default(), &columns, id)?;
+                self.streams(
+                    there
+                        .map(|flow| flow.streams.as_slice())
+                        .unwrap_or_default(),
+                    &columns,
+                    id,
+                )?;
             }
             _ => {
                 id.id(op.identity);
@@ -117,7 +154,9 @@ fn is_split(op: &BoundOp) -> bool {
 fn without_run_paths(config: &Value) -> Value {
     let mut config = config_without_path(config);
     if let Some(map) = config.as_object_mut() {
-        ["paths", "cache"].iter().for_each(|place| drop(map.remove(*place)));
+        ["paths", "cache"]
+            .iter()
+            .for_each(|place| drop(map.remove(*place)));
     }
     config
 }
@@ -126,10 +165,13 @@ fn without_run_paths(config: &Value) -> Value {
 fn without_dates(text: &str) -> String {
     let day = |at: &[u8]| {
         at.len() >= 10
-            && at[..10].iter().enumerate().all(|(place, byte)| match place {
-                4 | 7 => *byte == b'-',
-                _ => byte.is_ascii_digit(),
-            })
+            && at[..10]
+                .iter()
+                .enumerate()
+                .all(|(place, byte)| match place {
+                    4 | 7 => *byte == b'-',
+                    _ => byte.is_ascii_digit(),
+                })
     };
     let in_time = |byte: &u8| byte.is_ascii_digit() || b"T:.+-Z".contains(byte);
     let (bytes, mut out, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
@@ -160,7 +202,10 @@ mod tests {
             without_dates("d <= CAST('2016-05-22' AS Date32) AND é > 20"),
             "d <= CAST('*' AS Date32) AND é > 20"
         );
-        assert_eq!(without_dates("'2016-05-22 06:30:00' '2016-05-22T06:30:00Z'"), "'*' '*'");
+        assert_eq!(
+            without_dates("'2016-05-22 06:30:00' '2016-05-22T06:30:00Z'"),
+            "'*' '*'"
+        );
         assert_eq!(without_dates("x - 2016 - 5 - 22"), "x - 2016 - 5 - 22");
         assert_ne!(without_dates("store = 1"), without_dates("store = 2"));
     }

@@ -45,8 +45,11 @@ impl ColumnDoubt {
     pub fn add_step(&mut self, step: &Step, faults: &[Fault]) {
         self.any |= step.config.get("with").is_some();
         collect_words(&step.config, &mut self.words);
-        let missing = faults.iter().filter(|fault| fault.code() == codes::UNKNOWN_COLUMN);
-        self.missing.extend(missing.filter_map(|fault| fault.site().column.clone()));
+        let missing = faults
+            .iter()
+            .filter(|fault| fault.code() == codes::UNKNOWN_COLUMN);
+        self.missing
+            .extend(missing.filter_map(|fault| fault.site().column.clone()));
     }
 
     /// Adds the time or a key of a source that is missing, which is reported.
@@ -78,11 +81,15 @@ impl ColumnDoubt {
             return false;
         }
         let mut named = BTreeSet::new();
-        config.into_iter().for_each(|config| collect_words(config, &mut named));
+        config
+            .into_iter()
+            .for_each(|config| collect_words(config, &mut named));
         match &fault.site().column {
             Some(column) if is_of_column(fault) => {
                 let derived = |word: &String| {
-                    column.strip_prefix(word.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+                    column
+                        .strip_prefix(word.as_str())
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
                 };
                 let is_missing = fault.code() == codes::UNKNOWN_COLUMN;
                 match is_missing && self.missing.contains(column) {
@@ -96,7 +103,11 @@ impl ColumnDoubt {
                 }
             }
             _ if fault.code() == codes::EXPRESSION => {
-                self.any || self.types.iter().any(|column| has_word(fault.message(), column))
+                self.any
+                    || self
+                        .types
+                        .iter()
+                        .any(|column| has_word(fault.message(), column))
             }
             _ => fault.code() == codes::UNKNOWN_COLUMN,
         }
@@ -106,7 +117,12 @@ impl ColumnDoubt {
 /// Whether a fault is about one column.
 pub(crate) fn is_of_column(fault: &Fault) -> bool {
     fault.site().column.is_some()
-        && [codes::UNKNOWN_COLUMN, codes::COLUMN_TYPE, codes::COLUMN_CLASH].contains(&fault.code())
+        && [
+            codes::UNKNOWN_COLUMN,
+            codes::COLUMN_TYPE,
+            codes::COLUMN_CLASH,
+        ]
+        .contains(&fault.code())
 }
 
 fn is_name_part(letter: char) -> bool {
@@ -115,18 +131,23 @@ fn is_name_part(letter: char) -> bool {
 
 /// Whether a text holds a name as a word of its own.
 pub(crate) fn has_word(text: &str, name: &str) -> bool {
-    text.split(|letter| !is_name_part(letter)).any(|word| word == name)
+    text.split(|letter| !is_name_part(letter))
+        .any(|word| word == name)
 }
 
 /// The names in a configuration, those inside patterns too. SQL makes no columns.
 fn collect_words(value: &Value, words: &mut BTreeSet<String>) {
-    let is_sql = |text: &str| text.contains(|letter: char| letter.is_whitespace() || "()+/<>='".contains(letter));
+    let is_sql = |text: &str| {
+        text.contains(|letter: char| letter.is_whitespace() || "()+/<>='".contains(letter))
+    };
     let add = |text: &str, words: &mut BTreeSet<String>| {
         if is_sql(text) {
             words.insert(text.to_owned());
             return;
         }
-        let parts = text.split(|letter| !is_name_part(letter)).map(|word| word.trim_matches('_'));
+        let parts = text
+            .split(|letter| !is_name_part(letter))
+            .map(|word| word.trim_matches('_'));
         words.extend(parts.filter(|word| !word.is_empty()).map(str::to_owned));
     };
     match value {
@@ -144,10 +165,22 @@ fn collect_words(value: &Value, words: &mut BTreeSet<String>) {
 
 /// The location of a field of what is at `at`; the spec's reader finds its line.
 pub(crate) fn field_location(at: Option<&SpecLocation>, field: &str) -> Option<SpecLocation> {
-    at.map(|at| SpecLocation { path: format!("{}.{field}", at.path), ..at.clone() })
+    at.map(|at| SpecLocation {
+        path: format!("{}.{field}", at.path),
+        ..at.clone()
+    })
 }
 
 /// The location of a section of the spec, in the file of another place.
-pub(crate) fn section_location(other: Option<&SpecLocation>, section: &str) -> Option<SpecLocation> {
-    other.map(|at| SpecLocation { line: 1, column: 1, width: 1, path: section.to_owned(), file: at.file.clone() })
+pub(crate) fn section_location(
+    other: Option<&SpecLocation>,
+    section: &str,
+) -> Option<SpecLocation> {
+    other.map(|at| SpecLocation {
+        line: 1,
+        column: 1,
+        width: 1,
+        path: section.to_owned(),
+        file: at.file.clone(),
+    })
 }

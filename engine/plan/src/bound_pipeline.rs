@@ -104,12 +104,17 @@ impl BoundPipeline {
             if !matches!(base, BaseDataset::Gathered(known) if *known == op) {
                 continue;
             }
-            let fields = schema.fields().iter().map(|field| match gathered.field_with_name(field.name()) {
-                Ok(found) if is_unsized_vector(field.data_type()) => {
-                    field.as_ref().clone().with_data_type(logical_type(found.data_type()))
-                }
-                _ => field.as_ref().clone(),
-            });
+            let fields =
+                schema
+                    .fields()
+                    .iter()
+                    .map(|field| match gathered.field_with_name(field.name()) {
+                        Ok(found) if is_unsized_vector(field.data_type()) => field
+                            .as_ref()
+                            .clone()
+                            .with_data_type(logical_type(found.data_type())),
+                        _ => field.as_ref().clone(),
+                    });
             *schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         }
     }

@@ -5,7 +5,9 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::buffer::Buffer;
-use forebay_model::{AnalyzerInput, AnyAnalyzer, AnyState, ContentId, Finding, IdBuilder, Result, ScratchSpace};
+use forebay_model::{
+    AnalyzerInput, AnyAnalyzer, AnyState, ContentId, Finding, IdBuilder, Result, ScratchSpace,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -41,7 +43,11 @@ impl BoundPipeline {
         let bound = &mut self.asks[ask];
         bound.carried = Some(carried);
         let inner = bound.ask.analyzer.clone();
-        bound.ask.analyzer = Arc::new(ContinuedAnalyzer { inner, earlier, combine });
+        bound.ask.analyzer = Arc::new(ContinuedAnalyzer {
+            inner,
+            earlier,
+            combine,
+        });
     }
 }
 
@@ -89,7 +95,11 @@ impl AnyAnalyzer for ContinuedAnalyzer {
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState> {
         self.inner.decode(input, scratch)
     }
-    fn decode_large(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState> {
+    fn decode_large(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<AnyState> {
         self.inner.decode_large(input, scratch)
     }
     fn divisible_bytes(&self, state: &AnyState) -> Option<u64> {

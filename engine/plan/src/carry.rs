@@ -42,12 +42,19 @@ pub struct WindowBudget {
 impl WindowBudget {
     /// A budget without any use.
     pub fn new(bytes_max: usize) -> Self {
-        WindowBudget { bytes_max, held: Arc::default(), beside: None }
+        WindowBudget {
+            bytes_max,
+            held: Arc::default(),
+            beside: None,
+        }
     }
 
     /// Enables parallel computation of `parts` partitions of the series.
     pub fn with_parallelism(self, parts: usize, together: Arc<ParallelFor>) -> Self {
-        WindowBudget { beside: (parts > 1).then_some((parts, together)), ..self }
+        WindowBudget {
+            beside: (parts > 1).then_some((parts, together)),
+            ..self
+        }
     }
 
     fn parts(&self) -> usize {
@@ -63,7 +70,10 @@ struct BudgetReservation {
 
 impl BudgetReservation {
     fn new(budget: &WindowBudget, bytes: usize) -> Self {
-        let mut held = BudgetReservation { budget: budget.clone(), bytes: 0 };
+        let mut held = BudgetReservation {
+            budget: budget.clone(),
+            bytes: 0,
+        };
         held.set(bytes);
         held
     }
@@ -71,7 +81,11 @@ impl BudgetReservation {
     /// Sets the bytes used by this carry; returns the bytes used by all carries.
     fn set(&mut self, bytes: usize) -> usize {
         let before = std::mem::replace(&mut self.bytes, bytes);
-        let others = self.budget.held.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed).wrapping_sub(before);
+        let others = self
+            .budget
+            .held
+            .fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed)
+            .wrapping_sub(before);
         others.wrapping_add(bytes)
     }
 }
@@ -98,7 +112,10 @@ pub struct Carry {
 impl Carry {
     /// A carry without state.
     pub fn new(budget: &WindowBudget) -> Self {
-        Carry { held: Some(BudgetReservation::new(budget, 0)), ..Carry::default() }
+        Carry {
+            held: Some(BudgetReservation::new(budget, 0)),
+            ..Carry::default()
+        }
     }
 
     /// Sets the precomputed outputs for the rows of the next span.
@@ -112,11 +129,17 @@ impl Carry {
     }
 
     /// Encodes the state of windows that received all their rows in time order.
-    pub fn encode(&self, windows: &BTreeMap<OpId, Arc<WindowPlan>>, out: &mut dyn Write) -> Result<()> {
-        windows.iter().try_for_each(|(op, plan)| match self.engines.get(op) {
-            Some(engine) => engine.encode(out),
-            None => WindowEngine::new(plan.clone()).encode(out),
-        })
+    pub fn encode(
+        &self,
+        windows: &BTreeMap<OpId, Arc<WindowPlan>>,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        windows
+            .iter()
+            .try_for_each(|(op, plan)| match self.engines.get(op) {
+                Some(engine) => engine.encode(out),
+                None => WindowEngine::new(plan.clone()).encode(out),
+            })
     }
 
     /// Decodes bytes written by [`Carry::encode`] for the same windows.
@@ -125,17 +148,28 @@ impl Carry {
         budget: &WindowBudget,
         input: &mut dyn Read,
     ) -> Result<Carry> {
-        let mut engine = |plan: &Arc<WindowPlan>| WindowEngine::decode(plan.clone(), budget.parts(), input);
+        let mut engine =
+            |plan: &Arc<WindowPlan>| WindowEngine::decode(plan.clone(), budget.parts(), input);
         let engines = windows.iter().map(|(op, plan)| Ok((*op, engine(plan)?)));
-        let mut carry = Carry { engines: engines.collect::<Result<_>>()?, ..Carry::default() };
+        let mut carry = Carry {
+            engines: engines.collect::<Result<_>>()?,
+            ..Carry::default()
+        };
         carry.held = Some(BudgetReservation::new(budget, carry.bytes()));
         Ok(carry)
     }
 
     /// Copies the state, so that another thread can continue from it.
     pub fn fork(&self) -> Carry {
-        let held = self.held.as_ref().map(|held| BudgetReservation::new(&held.budget, held.bytes));
-        Carry { engines: self.engines.clone(), held, ..Carry::default() }
+        let held = self
+            .held
+            .as_ref()
+            .map(|held| BudgetReservation::new(&held.budget, held.bytes));
+        Carry {
+            engines: self.engines.clone(),
+            held,
+            ..Carry::default()
+        }
     }
 
     /// Bytes of window state.
@@ -148,8 +182,16 @@ impl Carry {
         self.engines.values().map(WindowEngine::gaps).sum()
     }
 
-    pub(crate) fn take_precomputed(&mut self, op: OpId, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
-        let given = self.given.get_mut(&op).ok_or_else(|| Fault::internal("a window has no precomputed outputs"))?;
+    pub(crate) fn take_precomputed(
+        &mut self,
+        op: OpId,
+        rows: usize,
+        emit: &[bool],
+    ) -> Result<Vec<ArrayRef>> {
+        let given = self
+            .given
+            .get_mut(&op)
+            .ok_or_else(|| Fault::internal("a window has no precomputed outputs"))?;
         given.take(rows, emit)
     }
 
@@ -165,7 +207,9 @@ impl Carry {
         if row_order == WindowRowOrder::Key {
             let keys = self.keys.entry(op).or_default();
             for (number, rows) in batches.iter().enumerate() {
-                keys.check(rows.keys).inspect_err(|_| self.failed = Some(op)).map_err(|fault| (number, fault))?;
+                keys.check(rows.keys)
+                    .inspect_err(|_| self.failed = Some(op))
+                    .map_err(|fault| (number, fault))?;
             }
         }
         // Series in key order are processed one after the other and use a single partition.
@@ -175,16 +219,24 @@ impl Carry {
             .filter(|_| row_order == WindowRowOrder::Time)
             .and_then(|held| held.budget.beside.as_ref());
         let parts = beside.map_or(1, |(parts, _)| *parts);
-        let engine = self.engines.entry(op).or_insert_with(|| WindowEngine::in_parts(plan.clone(), parts));
-        let together: &ParallelFor = beside.map_or(&run_sequentially, |(_, together)| together.as_ref());
-        let outputs = engine.push_all(batches, emit, together).inspect_err(|(_, fault)| {
-            if fault.code() == codes::OUT_OF_ORDER {
-                self.failed = Some(op);
-            }
-        })?;
+        let engine = self
+            .engines
+            .entry(op)
+            .or_insert_with(|| WindowEngine::in_parts(plan.clone(), parts));
+        let together: &ParallelFor =
+            beside.map_or(&run_sequentially, |(_, together)| together.as_ref());
+        let outputs = engine
+            .push_all(batches, emit, together)
+            .inspect_err(|(_, fault)| {
+                if fault.code() == codes::OUT_OF_ORDER {
+                    self.failed = Some(op);
+                }
+            })?;
         match (row_order, &self.held) {
             (WindowRowOrder::Key, _) => engine.keep_last(),
-            (_, Some(held)) => engine.settle(held.budget.bytes_max).map_err(|fault| (0, fault))?,
+            (_, Some(held)) => engine
+                .settle(held.budget.bytes_max)
+                .map_err(|fault| (0, fault))?,
             _ => {}
         }
         let bytes = self.bytes();
@@ -193,7 +245,11 @@ impl Carry {
             let held = held.set(bytes);
             if held > max {
                 self.failed = Some(op);
-                let message = format!("windows hold {} MiB, more than their limit of {} MiB", held >> 20, max >> 20);
+                let message = format!(
+                    "windows hold {} MiB, more than their limit of {} MiB",
+                    held >> 20,
+                    max >> 20
+                );
                 return Err((0, Fault::new(codes::MEMORY, message).hint("raise --memory")));
             }
         }
@@ -213,12 +269,17 @@ impl KeyOrderCheck {
         if keys.is_empty() {
             return Ok(());
         }
-        let plain = keys.iter().map(|key| canonical_keys(&arrow::compute::cast(key, &logical_type(key.data_type()))?));
+        let plain = keys
+            .iter()
+            .map(|key| canonical_keys(&arrow::compute::cast(key, &logical_type(key.data_type()))?));
         let plain = plain.collect::<Result<Vec<ArrayRef>>>()?;
         let converter = match &mut self.converter {
             Some(converter) => converter,
             slot => {
-                let fields = plain.iter().map(|key| SortField::new(key.data_type().clone())).collect();
+                let fields = plain
+                    .iter()
+                    .map(|key| SortField::new(key.data_type().clone()))
+                    .collect();
                 slot.insert(RowConverter::new(fields)?)
             }
         };

@@ -61,7 +61,9 @@ impl ColumnSelector {
                         continue;
                     }
                 },
-                (None, true) => fields().filter(|field| glob(item.as_bytes(), field.name().as_bytes())).collect(),
+                (None, true) => fields()
+                    .filter(|field| glob(item.as_bytes(), field.name().as_bytes()))
+                    .collect(),
                 (None, false) => schema.field_with_name(item).into_iter().collect(),
             };
             if matches.is_empty() {
@@ -82,7 +84,11 @@ pub(crate) const COLUMNS_LIST: &str = "the columns are";
 
 /// A fault for an unknown column, with the nearest column name as hint.
 pub fn unknown_column(name: &str, schema: &Schema) -> Fault {
-    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let names: Vec<&str> = schema
+        .fields()
+        .iter()
+        .map(|field| field.name().as_str())
+        .collect();
     let message = match (name.strip_prefix("type:"), name.contains('*')) {
         (Some(class), _) => format!("no column is of the type `{class}` here"),
         (None, true) => format!("no column matches `{name}` here"),
@@ -105,8 +111,11 @@ fn type_class(name: &str) -> Result<fn(&DataType) -> bool> {
         "time" => |data_type| data_type.is_temporal(),
         _ => {
             let known = ["float", "integer", "number", "string", "boolean", "time"];
-            return Err(Fault::new(codes::BAD_VALUE, format!("`type:{name}` is not a class of types"))
-                .hint(format!("use one of: type:{}", known.join(", type:"))));
+            return Err(Fault::new(
+                codes::BAD_VALUE,
+                format!("`type:{name}` is not a class of types"),
+            )
+            .hint(format!("use one of: type:{}", known.join(", type:"))));
         }
     })
 }
@@ -133,9 +142,17 @@ mod tests {
         ]);
         let names = |items: &[&str]| {
             let columns: ColumnSelector = items.iter().copied().collect();
-            columns.resolve(&schema).map(|fields| fields.iter().map(|field| field.name().clone()).collect::<Vec<_>>())
+            columns.resolve(&schema).map(|fields| {
+                fields
+                    .iter()
+                    .map(|field| field.name().clone())
+                    .collect::<Vec<_>>()
+            })
         };
-        assert_eq!(names(&["price", "qty_*", "type:number"]).unwrap(), ["price", "qty_a", "qty_b"]);
+        assert_eq!(
+            names(&["price", "qty_*", "type:number"]).unwrap(),
+            ["price", "qty_a", "qty_b"]
+        );
         let fault = names(&["prise", "x*"]).unwrap_err();
         assert_eq!(fault.hint_text(), Some("did you mean `price`?"));
         assert_eq!(fault.others().len(), 1);

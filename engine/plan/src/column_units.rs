@@ -27,20 +27,34 @@ pub fn changed_by<'b>(bound: &'b BoundPipeline, ops: &[OpId], column: &str) -> O
 }
 
 /// Why a column of a flow does not hold values of `label` at other times; `None` where it does.
-pub fn unit_mismatch(bound: &BoundPipeline, flow: &NodeFlow, column: &str, label: &str) -> Option<UnitMismatch> {
+pub fn unit_mismatch(
+    bound: &BoundPipeline,
+    flow: &NodeFlow,
+    column: &str,
+    label: &str,
+) -> Option<UnitMismatch> {
     flow.streams.iter().find_map(|stream| {
         let own = trace(bound, &stream.ops, column);
-        let Some(at) = own.written_by else { return Some(UnitMismatch::NotOfLabel) };
+        let Some(at) = own.written_by else {
+            return Some(UnitMismatch::NotOfLabel);
+        };
         let operation = &bound.ops[stream.ops[at]];
-        let PlanOp::Window(window) = &operation.op else { return Some(UnitMismatch::Changed(operation.label.clone())) };
-        let place = window.writes.iter().position(|field| field.name() == &own.name)?;
+        let PlanOp::Window(window) = &operation.op else {
+            return Some(UnitMismatch::Changed(operation.label.clone()));
+        };
+        let place = window
+            .writes
+            .iter()
+            .position(|field| field.name() == &own.name)?;
         let function = &window.plan.functions[place];
         if !keeps_units(&function.compute) {
             return Some(UnitMismatch::Changed(operation.label.clone()));
         }
         let of_label = trace(bound, &stream.ops[at..], label);
         match of_label.written_by {
-            Some(changed) => Some(UnitMismatch::LabelChanged(bound.ops[stream.ops[at + changed]].label.clone())),
+            Some(changed) => Some(UnitMismatch::LabelChanged(
+                bound.ops[stream.ops[at + changed]].label.clone(),
+            )),
             None if window.reads.get(function.input) == Some(&of_label.name) => None,
             None => Some(UnitMismatch::NotOfLabel),
         }
@@ -51,7 +65,14 @@ fn keeps_units(function: &WindowFunction) -> bool {
     match function {
         WindowFunction::Lag { .. } => true,
         WindowFunction::Window { stat, .. } => {
-            matches!(stat, WindowStat::Mean | WindowStat::Min | WindowStat::Max | WindowStat::First | WindowStat::Last)
+            matches!(
+                stat,
+                WindowStat::Mean
+                    | WindowStat::Min
+                    | WindowStat::Max
+                    | WindowStat::First
+                    | WindowStat::Last
+            )
         }
         _ => false,
     }
@@ -87,8 +108,14 @@ fn trace(bound: &BoundPipeline, ops: &[OpId], column: &str) -> ColumnTrace {
             PlanOp::Keep(_) | PlanOp::Gather(_) => false,
         };
         if is_written {
-            return ColumnTrace { name, written_by: Some(at) };
+            return ColumnTrace {
+                name,
+                written_by: Some(at),
+            };
         }
     }
-    ColumnTrace { name, written_by: None }
+    ColumnTrace {
+        name,
+        written_by: None,
+    }
 }

@@ -92,7 +92,8 @@ impl fmt::Debug for Expectation {
 }
 
 /// Judges findings, in the order of the operation's requests.
-pub type JudgeFindings = Arc<dyn Fn(&[Arc<Finding>], &JudgeContext) -> Result<ExpectationOutcome> + Send + Sync>;
+pub type JudgeFindings =
+    Arc<dyn Fn(&[Arc<Finding>], &JudgeContext) -> Result<ExpectationOutcome> + Send + Sync>;
 
 /// What findings are judged by.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,8 +3,9 @@
 use serde::Serialize;
 
 use crate::{
-    AnalyzerRequest, BaseDataset, BoundPipeline, ColumnScan, GatherBy, GatherOp, LearnWork, OpId, PassWork, PlanOp,
-    Program, RowOrderChoice, StepRefit, WindowRowOrder, choose_row_order, needed_ops,
+    AnalyzerRequest, BaseDataset, BoundPipeline, ColumnScan, GatherBy, GatherOp, LearnWork, OpId,
+    PassWork, PlanOp, Program, RowOrderChoice, StepRefit, WindowRowOrder, choose_row_order,
+    needed_ops,
 };
 
 /// Display name of the sorted row order.
@@ -17,7 +18,8 @@ const LOOKUP_TABLE: &str = "lookup table";
 const SHUFFLE_JOIN: &str = "shuffle join";
 
 /// Where the query of a gather runs.
-const DISTRIBUTED_QUERY: &str = "threads here, or workers as one distributed query where there are some";
+const DISTRIBUTED_QUERY: &str =
+    "threads here, or workers as one distributed query where there are some";
 
 /// What one row adds to a state at most, in bytes: a token of usual length with its count, its hash and its place.
 const ROW_STATE_BYTES: u64 = 256;
@@ -205,12 +207,23 @@ impl ExplainProgram {
                 BaseDataset::Source(name) => datasets.get(name).map(|dataset| dataset.spans.len()),
                 BaseDataset::Gathered(_) => None,
             };
-            ExplainRead { dataset: dataset_name(scan.base), spans, columns: scan.columns.clone(), steps }
+            ExplainRead {
+                dataset: dataset_name(scan.base),
+                spans,
+                columns: scan.columns.clone(),
+                steps,
+            }
         };
         let scan_bytes = |scan: &ColumnScan| -> Option<u64> {
-            let BaseDataset::Source(name) = &program.bound.bases[scan.base] else { return None };
+            let BaseDataset::Source(name) = &program.bound.bases[scan.base] else {
+                return None;
+            };
             let dataset = datasets.get(name)?;
-            Some(dataset.bytes_of_columns(&scan.columns).unwrap_or_else(|| dataset.bytes()))
+            Some(
+                dataset
+                    .bytes_of_columns(&scan.columns)
+                    .unwrap_or_else(|| dataset.bytes()),
+            )
         };
         let scan_rows = |scan: &ColumnScan| match &program.bound.bases[scan.base] {
             BaseDataset::Source(name) => datasets.get(name)?.rows(),
@@ -218,19 +231,28 @@ impl ExplainProgram {
         };
         let windows = |scans: &mut dyn Iterator<Item = &ColumnScan>| {
             let ops = program.windows_of(scans);
-            let ops = ops.into_iter().filter(|op| equal_keys(&program.bound.ops[*op].op).is_none());
+            let ops = ops
+                .into_iter()
+                .filter(|op| equal_keys(&program.bound.ops[*op].op).is_none());
             let explained = ops.map(|op| {
-                let RowOrderChoice { row_order, why } =
-                    choose_row_order(&program.bound, op, &|base| match &program.bound.bases[base] {
+                let RowOrderChoice { row_order, why } = choose_row_order(
+                    &program.bound,
+                    op,
+                    &|base| match &program.bound.bases[base] {
                         BaseDataset::Source(name) => datasets.get(name),
                         BaseDataset::Gathered(_) => None,
-                    });
+                    },
+                );
                 let row_order = match row_order {
                     WindowRowOrder::Time => "in order of time",
                     WindowRowOrder::Key => "key by key",
                     WindowRowOrder::Sorted => SORTED,
                 };
-                ExplainWindow { step: program.bound.ops[op].label.clone(), row_order, why }
+                ExplainWindow {
+                    step: program.bound.ops[op].label.clone(),
+                    row_order,
+                    why,
+                }
             });
             explained.collect::<Vec<_>>()
         };
@@ -260,10 +282,20 @@ impl ExplainProgram {
                 PassWork::Learn(LearnWork { lanes, known }) => {
                     explained.lanes = lanes.len();
                     let scans = || lanes.iter().flat_map(|lane| &lane.scans);
-                    let grows_to = scans().map(scan_rows).sum::<Option<u64>>().map(|rows| rows * ROW_STATE_BYTES);
-                    let stored =
-                        || scans().map(scan_bytes).sum::<Option<u64>>().map(|bytes| bytes * STORED_STATE_BYTES);
-                    let grows_to = grows_to.or_else(stored).unwrap_or(u64::MAX).max(STATE_BYTES_MIN);
+                    let grows_to = scans()
+                        .map(scan_rows)
+                        .sum::<Option<u64>>()
+                        .map(|rows| rows * ROW_STATE_BYTES);
+                    let stored = || {
+                        scans()
+                            .map(scan_bytes)
+                            .sum::<Option<u64>>()
+                            .map(|bytes| bytes * STORED_STATE_BYTES)
+                    };
+                    let grows_to = grows_to
+                        .or_else(stored)
+                        .unwrap_or(u64::MAX)
+                        .max(STATE_BYTES_MIN);
                     let asks = lanes.iter().flat_map(|lane| &lane.asks).chain(known);
                     for ask_id in asks.collect::<std::collections::BTreeSet<_>>() {
                         let ask = &program.bound.asks[*ask_id];
@@ -273,20 +305,39 @@ impl ExplainProgram {
                             analyzer: analyzer.kind().to_owned(),
                             columns: ask.ask.inputs.clone(),
                             step: program.bound.ops[ask.op].label.clone(),
-                            part: ask.part.as_deref().map(|part| crate::part_name(part).to_owned()),
-                            memory_bytes_max: (analyzer.size_bytes_max(states_bytes) as u64).min(grows_to),
+                            part: ask
+                                .part
+                                .as_deref()
+                                .map(|part| crate::part_name(part).to_owned()),
+                            memory_bytes_max: (analyzer.size_bytes_max(states_bytes) as u64)
+                                .min(grows_to),
                             reused: known.contains(ask_id),
                             continues: ask.carried.is_some(),
                             held: ask.held.is_some(),
                         });
                     }
                     explained.reused = lanes.is_empty();
-                    explained.joins = joins(&program.bound, lanes.iter().flat_map(|lane| &lane.scans));
+                    explained.joins =
+                        joins(&program.bound, lanes.iter().flat_map(|lane| &lane.scans));
                     explained.windows = windows(&mut lanes.iter().flat_map(|lane| &lane.scans));
-                    explained.reads = merge_reads(lanes.iter().flat_map(|lane| &lane.scans).map(read).collect());
-                    explained.bytes = lanes.iter().flat_map(|lane| &lane.scans).map(scan_bytes).sum::<Option<u64>>();
+                    explained.reads = merge_reads(
+                        lanes
+                            .iter()
+                            .flat_map(|lane| &lane.scans)
+                            .map(read)
+                            .collect(),
+                    );
+                    explained.bytes = lanes
+                        .iter()
+                        .flat_map(|lane| &lane.scans)
+                        .map(scan_bytes)
+                        .sum::<Option<u64>>();
                     // States that can spill share the memory.
-                    let all: u64 = explained.learns.iter().map(|state| state.memory_bytes_max).sum();
+                    let all: u64 = explained
+                        .learns
+                        .iter()
+                        .map(|state| state.memory_bytes_max)
+                        .sum();
                     explained.memory_bytes_max = all.min(states_bytes as u64);
                     explained.why = match pass.level {
                         1 => format!("{} statistics need all rows", explained.learns.len()),
@@ -302,9 +353,13 @@ impl ExplainProgram {
                     explained.gives = Some(format!("{} (gathered)", program.bound.ops[*op].label));
                     let label = &program.bound.ops[*op].label;
                     let learned_in = standing(pass.id).learned_in;
-                    let number = learned_in.and_then(|id| program.passes.iter().position(|pass| pass.id == id));
+                    let number = learned_in
+                        .and_then(|id| program.passes.iter().position(|pass| pass.id == id));
                     explained.why = match number {
-                        Some(place) => format!("{label} is made of groups that pass {} learns in its read", place + 1),
+                        Some(place) => format!(
+                            "{label} is made of groups that pass {} learns in its read",
+                            place + 1
+                        ),
                         None => format!("{label} needs all rows at once"),
                     };
                     explained.joins.extend(explain_join(&program.bound, *op));
@@ -319,7 +374,12 @@ impl ExplainProgram {
                                 _ => name.clone(),
                             },
                             spans: None,
-                            columns: flow.schema.fields().iter().map(|field| field.name().clone()).collect(),
+                            columns: flow
+                                .schema
+                                .fields()
+                                .iter()
+                                .map(|field| field.name().clone())
+                                .collect(),
                             steps: Vec::new(),
                         })
                         .collect();
@@ -335,8 +395,14 @@ impl ExplainProgram {
                     explained.joins = joins(&program.bound, &work.scans);
                 }
             }
-            let sorts = explained.windows.iter().any(|window| window.row_order == SORTED)
-                || explained.joins.iter().any(|join| join.method == SHUFFLE_JOIN);
+            let sorts = explained
+                .windows
+                .iter()
+                .any(|window| window.row_order == SORTED)
+                || explained
+                    .joins
+                    .iter()
+                    .any(|join| join.method == SHUFFLE_JOIN);
             if sorts && explained.work == "learn" {
                 explained.runs_on = "the coordinator; workers sort the rows";
             } else if explained.work == "gather" {
@@ -358,7 +424,10 @@ impl ExplainProgram {
 }
 
 /// The joins by equal keys that rows go through.
-fn joins<'a>(bound: &BoundPipeline, scans: impl IntoIterator<Item = &'a ColumnScan>) -> Vec<ExplainJoin> {
+fn joins<'a>(
+    bound: &BoundPipeline,
+    scans: impl IntoIterator<Item = &'a ColumnScan>,
+) -> Vec<ExplainJoin> {
     let mut joins: Vec<ExplainJoin> = Vec::new();
     for join in needed_ops(scans).filter_map(|op| explain_join(bound, op)) {
         if !joins.contains(&join) {
@@ -373,8 +442,16 @@ fn explain_join(bound: &BoundPipeline, op: OpId) -> Option<ExplainJoin> {
     let collected = |ask: &&AnalyzerRequest| ask.analyzer.kind() == "collect";
     match &bound.ops[op].op {
         PlanOp::Map(map) => {
-            let other = map.asks.iter().filter(collected).find_map(|ask| ask.of.as_ref())?;
-            Some(ExplainJoin { step, method: LOOKUP_TABLE, why: format!("holds the rows of `{other}` in memory") })
+            let other = map
+                .asks
+                .iter()
+                .filter(collected)
+                .find_map(|ask| ask.of.as_ref())?;
+            Some(ExplainJoin {
+                step,
+                method: LOOKUP_TABLE,
+                why: format!("holds the rows of `{other}` in memory"),
+            })
         }
         op => {
             let other = equal_keys(op)?;
@@ -389,15 +466,23 @@ fn explain_join(bound: &BoundPipeline, op: OpId) -> Option<ExplainJoin> {
 
 /// Whether the query engine computes the rows of a gather.
 fn is_query(bound: &BoundPipeline, op: OpId) -> bool {
-    matches!(&bound.ops[op].op, PlanOp::Gather(GatherOp { lower: GatherBy::Query(_), .. }))
+    matches!(
+        &bound.ops[op].op,
+        PlanOp::Gather(GatherOp {
+            lower: GatherBy::Query(_),
+            ..
+        })
+    )
 }
 
 /// The other side of a join by equal keys.
 fn equal_keys(op: &PlanOp) -> Option<&String> {
     match op {
-        PlanOp::Join(join) | PlanOp::Gather(GatherOp { lower: GatherBy::Join { join, .. }, .. }) => {
-            join.as_of().is_none().then_some(&join.other)
-        }
+        PlanOp::Join(join)
+        | PlanOp::Gather(GatherOp {
+            lower: GatherBy::Join { join, .. },
+            ..
+        }) => join.as_of().is_none().then_some(&join.other),
         _ => None,
     }
 }
@@ -406,7 +491,10 @@ fn equal_keys(op: &PlanOp) -> Option<&String> {
 fn merge_reads(reads: Vec<ExplainRead>) -> Vec<ExplainRead> {
     let mut merged: Vec<ExplainRead> = Vec::new();
     for read in reads {
-        match merged.iter_mut().find(|known| known.dataset == read.dataset) {
+        match merged
+            .iter_mut()
+            .find(|known| known.dataset == read.dataset)
+        {
             None => merged.push(read),
             Some(known) => {
                 for column in read.columns {

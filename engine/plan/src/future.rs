@@ -13,7 +13,8 @@ use forebay_window::SeriesLength;
 
 use crate::bind::PipelineBinder;
 use crate::{
-    BaseDataset, BoundAnalyzer, BoundOp, FutureRowsOp, GatherBy, GatherOp, MapOp, NodeFlow, OpId, OpStream, PlanOp,
+    BaseDataset, BoundAnalyzer, BoundOp, FutureRowsOp, GatherBy, GatherOp, MapOp, NodeFlow, OpId,
+    OpStream, PlanOp,
 };
 
 /// Name of the part that has the rows of the future.
@@ -68,7 +69,10 @@ impl FutureFlow {
 
     /// Appends an operation to all streams.
     pub(crate) fn push(&mut self, op: OpId) {
-        self.history.iter_mut().chain(&mut self.rows).for_each(|stream| stream.ops.push(op));
+        self.history
+            .iter_mut()
+            .chain(&mut self.rows)
+            .for_each(|stream| stream.ops.push(op));
     }
 
     /// The rows of the future of a union, given those of its inputs. Inputs without any add their history.
@@ -76,14 +80,24 @@ impl FutureFlow {
         let mut all: Option<FutureFlow> = None;
         for own in inputs.iter().filter_map(|flow| flow.future.as_deref()) {
             match &mut all {
-                None => all = Some(FutureFlow { history: Vec::new(), ..own.clone() }),
-                Some(all) if (&all.keys, &all.time, &all.source) == (&own.keys, &own.time, &own.source) => {
+                None => {
+                    all = Some(FutureFlow {
+                        history: Vec::new(),
+                        ..own.clone()
+                    })
+                }
+                Some(all)
+                    if (&all.keys, &all.time, &all.source)
+                        == (&own.keys, &own.time, &own.source) =>
+                {
                     all.rows.extend(own.rows.iter().cloned());
                     all.made_by.extend(&own.made_by);
                 }
                 Some(_) => {
-                    let message = "the inputs of the union add rows of the future with different columns";
-                    return Err(Fault::new(codes::UNSUPPORTED, message).hint("move `future_rows` behind the union"));
+                    let message =
+                        "the inputs of the union add rows of the future with different columns";
+                    return Err(Fault::new(codes::UNSUPPORTED, message)
+                        .hint("move `future_rows` behind the union"));
                 }
             }
         }
@@ -123,32 +137,62 @@ impl PipelineBinder<'_> {
             let fault = Fault::new(codes::DUPLICATE, "the rows have rows of the future already");
             return Err(fault.hint("leave one `future_rows` out"));
         }
-        if self.pipeline.split.as_ref().is_some_and(|split| split.parts().contains(&FUTURE_PART)) {
-            let message = format!("a part of the split is called `{FUTURE_PART}`, which names the rows of the future");
+        if self
+            .pipeline
+            .split
+            .as_ref()
+            .is_some_and(|split| split.parts().contains(&FUTURE_PART))
+        {
+            let message = format!(
+                "a part of the split is called `{FUTURE_PART}`, which names the rows of the future"
+            );
             return Err(Fault::new(codes::DUPLICATE, message).hint("give that part another name"));
         }
-        if let Some(field) = flow.schema.fields().iter().find(|field| is_unsized_vector(field.data_type())) {
+        if let Some(field) = flow
+            .schema
+            .fields()
+            .iter()
+            .find(|field| is_unsized_vector(field.data_type()))
+        {
             let message = format!("`{}` is a vector whose width is learned", field.name());
             let hint = "put `future_rows` before the step that makes it";
-            return Err(Fault::new(codes::UNSUPPORTED, message).column(field.name()).hint(hint));
+            return Err(Fault::new(codes::UNSUPPORTED, message)
+                .column(field.name())
+                .hint(hint));
         }
         let op = self.bound.ops.len();
         let ask = self.bound.asks.len();
         let (streams, latest) = (flow.streams.clone(), future.latest.clone());
-        self.bound.asks.push(BoundAnalyzer { op, ask: latest, streams, part: None, carried: None, held: None });
+        self.bound.asks.push(BoundAnalyzer {
+            op,
+            ask: latest,
+            streams,
+            part: None,
+            carried: None,
+            held: None,
+        });
         let (keys, time) = (future.keys.clone(), future.time.clone());
         let (horizon, steps) = (future.horizon, future.steps);
         let (schema, lower) = (gather.schema.clone(), GatherBy::Future(future));
         let (label, at) = (label.to_owned(), at.cloned());
         let made = PlanOp::Gather(GatherOp { lower, ..gather });
-        self.bound.ops.push(BoundOp { label: label.clone(), identity, op: made, asks: vec![ask], at: at.clone() });
+        self.bound.ops.push(BoundOp {
+            label: label.clone(),
+            identity,
+            op: made,
+            asks: vec![ask],
+            at: at.clone(),
+        });
         self.bound.gather_inputs.insert(op, Vec::new());
         self.bound.bases.push(BaseDataset::Gathered(op));
         self.bound.base_schemas.push(schema.clone());
         let base = self.bound.bases.len() - 1;
         let mut branch = FutureFlow {
             history: flow.streams.clone(),
-            rows: vec![OpStream { base, ops: Vec::new() }],
+            rows: vec![OpStream {
+                base,
+                ops: Vec::new(),
+            }],
             made_by: vec![op],
             source: flow.schema.clone(),
             keys,
@@ -161,15 +205,32 @@ impl PipelineBinder<'_> {
             let mut id = IdBuilder::new("rows of the future");
             id.id(identity).json(&op.identity()?);
             let (label, at, identity) = (label.clone(), at.clone(), id.finish());
-            self.bound.ops.push(BoundOp { label, identity, op, asks: Vec::new(), at });
+            self.bound.ops.push(BoundOp {
+                label,
+                identity,
+                op,
+                asks: Vec::new(),
+                at,
+            });
             Ok(self.bound.ops.len() - 1)
         };
         let hidden = hidden_fields(&schema)?;
         let unknown = branch_op(unknown_columns(hidden))?;
-        branch.history.iter_mut().for_each(|stream| stream.ops.push(unknown));
+        branch
+            .history
+            .iter_mut()
+            .for_each(|stream| stream.ops.push(unknown));
         for field in flow.schema.fields() {
-            let kept = field.as_ref().clone().with_name(source_column(field.name())).with_nullable(true);
-            branch.push(branch_op(MapOp::new([field.name()], [kept], |columns, _| Ok(columns.to_vec())))?);
+            let kept = field
+                .as_ref()
+                .clone()
+                .with_name(source_column(field.name()))
+                .with_nullable(true);
+            branch.push(branch_op(MapOp::new(
+                [field.name()],
+                [kept],
+                |columns, _| Ok(columns.to_vec()),
+            ))?);
         }
         flow.future = Some(Arc::new(branch));
         Ok(())
@@ -177,15 +238,25 @@ impl PipelineBinder<'_> {
 }
 
 fn hidden_fields(schema: &Schema) -> Result<Vec<Field>> {
-    let field =
-        |name| schema.field_with_name(name).cloned().map_err(|_| Fault::internal("rows of the future without steps"));
+    let field = |name| {
+        schema
+            .field_with_name(name)
+            .cloned()
+            .map_err(|_| Fault::internal("rows of the future without steps"))
+    };
     [KNOWN_UNTIL, HORIZON_STEP].into_iter().map(field).collect()
 }
 
 /// The hidden columns of rows of the history.
 fn unknown_columns(fields: Vec<Field>) -> MapOp {
-    let types: Vec<DataType> = fields.iter().map(|field| field.data_type().clone()).collect();
+    let types: Vec<DataType> = fields
+        .iter()
+        .map(|field| field.data_type().clone())
+        .collect();
     MapOp::new(Vec::<String>::new(), fields, move |_, rows| {
-        Ok(types.iter().map(|own| new_null_array(own, rows)).collect::<Vec<ArrayRef>>())
+        Ok(types
+            .iter()
+            .map(|own| new_null_array(own, rows))
+            .collect::<Vec<ArrayRef>>())
     })
 }

@@ -10,8 +10,7 @@ use crate::leakage::DataAge;
 /// known.
 pub fn check_horizon(future: &FutureFlow, horizon: Option<&str>) -> Result<()> {
     let Some(text) = horizon else {
-        let message =
-            "a model predicts rows of the future, and the pipeline does not say how far ahead its features look";
+        let message = "a model predicts rows of the future, and the pipeline does not say how far ahead its features look";
         let hint = "declare it: `label: { column: <target>, horizon: 28d }`; features that know more are then refused";
         return Err(Fault::new(codes::MISSING_FIELD, message).hint(hint));
     };
@@ -23,9 +22,12 @@ pub fn check_horizon(future: &FutureFlow, horizon: Option<&str>) -> Result<()> {
     if is_within {
         return Ok(());
     }
-    let message = format!("`future_rows` adds rows beyond the horizon of {text} for which the model is trained");
-    Err(Fault::new(codes::BAD_VALUE, message)
-        .hint("let `future_rows` end there, or raise the label's `horizon` with the gaps of its features"))
+    let message = format!(
+        "`future_rows` adds rows beyond the horizon of {text} for which the model is trained"
+    );
+    Err(Fault::new(codes::BAD_VALUE, message).hint(
+        "let `future_rows` end there, or raise the label's `horizon` with the gaps of its features",
+    ))
 }
 
 /// Time between a label's prediction and its row's time.
@@ -54,9 +56,13 @@ impl LabelHorizon {
         match (digits.parse::<u32>(), unit) {
             (Ok(rows), None) => Ok(LabelHorizon::Rows(rows.into())),
             (Ok(count), Some(unit)) if unit > 0 => Ok(LabelHorizon::Time(i128::from(count) * unit)),
-            _ => Err(Fault::new(codes::BAD_VALUE, format!("`{text}` is not a length"))
-                .fragment(text, 0)
-                .hint("write a whole number and a unit: 30m, 12h, 7d or 2w; or a number of rows")),
+            _ => Err(
+                Fault::new(codes::BAD_VALUE, format!("`{text}` is not a length"))
+                    .fragment(text, 0)
+                    .hint(
+                        "write a whole number and a unit: 30m, 12h, 7d or 2w; or a number of rows",
+                    ),
+            ),
         }
     }
 

@@ -10,8 +10,8 @@ use forebay_window::{GapHandling, SeriesLength, WindowFunction};
 use crate::label_horizon::LabelHorizon;
 use crate::step_columns::StepStrategy;
 use crate::{
-    BaseDataset, BoundPipeline, JoinBy, JoinOp, MatchDirection, NodeFlow, OpStream, PlanOp, WindowOp, base_column,
-    unknown_column,
+    BaseDataset, BoundPipeline, JoinBy, JoinOp, MatchDirection, NodeFlow, OpStream, PlanOp,
+    WindowOp, base_column, unknown_column,
 };
 
 /// Age of a column: how far before the row's time its data ends.
@@ -37,7 +37,11 @@ struct AgeTrace {
 
 impl AgeTrace {
     fn ahead() -> AgeTrace {
-        AgeTrace { ends: DataAge::Ahead, timed: false, path: Vec::new() }
+        AgeTrace {
+            ends: DataAge::Ahead,
+            timed: false,
+            path: Vec::new(),
+        }
     }
 
     /// The younger of both.
@@ -47,8 +51,18 @@ impl AgeTrace {
             (DataAge::After, _) | (_, DataAge::Ahead) => (self.ends, self.path),
             (_, DataAge::After) | (DataAge::Ahead, _) => (other.ends, other.path),
             (DataAge::Behind { time: a, rows: x }, DataAge::Behind { time: b, rows: y }) => {
-                let path = if (b, y) < (a, x) { other.path } else { self.path };
-                (DataAge::Behind { time: a.min(b), rows: x.min(y) }, path)
+                let path = if (b, y) < (a, x) {
+                    other.path
+                } else {
+                    self.path
+                };
+                (
+                    DataAge::Behind {
+                        time: a.min(b),
+                        rows: x.min(y),
+                    },
+                    path,
+                )
             }
         };
         AgeTrace { ends, timed, path }
@@ -62,19 +76,33 @@ impl AgeTrace {
 
 /// Refuses sinks with features that are not known when the label is predicted.
 pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Result<()> {
-    let Some(label) = &pipeline.label else { return Ok(()) };
-    let horizon = LabelHorizon::parse(&label.horizon).map_err(|fault| fault.at(label.at.as_ref()))?;
+    let Some(label) = &pipeline.label else {
+        return Ok(());
+    };
+    let horizon =
+        LabelHorizon::parse(&label.horizon).map_err(|fault| fault.at(label.at.as_ref()))?;
     let ages = ColumnAges::new(pipeline, bound, label);
     let with_label = label.known.iter().chain([&label.column]).cloned().collect();
-    let predicted_label = PredictionLabel { known: with_label, ..label.clone() };
+    let predicted_label = PredictionLabel {
+        known: with_label,
+        ..label.clone()
+    };
     let predicted_ages = ColumnAges::new(pipeline, bound, &predicted_label);
     // A model for each step of the horizon takes what is known one step ahead.
-    let one_step = PredictionLabel { horizon: "one step".to_owned(), ..label.clone() };
+    let one_step = PredictionLabel {
+        horizon: "one step".to_owned(),
+        ..label.clone()
+    };
     let mut faults = Vec::new();
     // Rows that are written for a training may have columns that its own step drops: that step is checked.
-    let sinks = pipeline.sinks.iter().filter(|sink| !is_training_input(pipeline, sink));
+    let sinks = pipeline
+        .sinks
+        .iter()
+        .filter(|sink| !is_training_input(pipeline, sink));
     for sink in sinks.chain(&pipeline.trainings) {
-        let Some(flow) = bound.flows.get(&sink.from) else { continue };
+        let Some(flow) = bound.flows.get(&sink.from) else {
+            continue;
+        };
         if flow.schema.field_with_name(&label.column).is_err() {
             continue;
         }
@@ -90,27 +118,59 @@ pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Resul
             None => horizon.allows(ends),
         };
         let mut leaks = Vec::new();
-        for field in flow.schema.fields().iter().filter(|field| *field.name() != label.column) {
-            let mut traces = flow.streams.iter().map(|stream| ages.trace(stream, field.name()));
+        for field in flow
+            .schema
+            .fields()
+            .iter()
+            .filter(|field| *field.name() != label.column)
+        {
+            let mut traces = flow
+                .streams
+                .iter()
+                .map(|stream| ages.trace(stream, field.name()));
             if let Some(trace) = traces.find(|trace| !is_known(trace.ends)) {
-                leaks.push(ColumnLeak { column: field.name().clone(), trace });
+                leaks.push(ColumnLeak {
+                    column: field.name().clone(),
+                    trace,
+                });
             }
         }
         let place = |fault: Fault| fault.at(sink.at.as_ref());
         let is_clean = leaks.is_empty();
-        faults.extend(by_cause(leaks).iter().map(|group| place(leak_fault(&sink.name, own, group))));
-        let Some(future) = steps.filter(|_| is_clean && strategy == Some(StepStrategy::Recursive)) else { continue };
+        faults.extend(
+            by_cause(leaks)
+                .iter()
+                .map(|group| place(leak_fault(&sink.name, own, group))),
+        );
+        let Some(future) = steps.filter(|_| is_clean && strategy == Some(StepStrategy::Recursive))
+        else {
+            continue;
+        };
         // Predictions of the label are known; all else that features look back at has to be known as for one model of
         // the whole horizon.
         let mut leaks = Vec::new();
-        for field in flow.schema.fields().iter().filter(|field| *field.name() != label.column) {
-            let mut traces = future.rows.iter().map(|stream| predicted_ages.trace(stream, field.name()));
+        for field in flow
+            .schema
+            .fields()
+            .iter()
+            .filter(|field| *field.name() != label.column)
+        {
+            let mut traces = future
+                .rows
+                .iter()
+                .map(|stream| predicted_ages.trace(stream, field.name()));
             if let Some(trace) = traces.find(|trace| !horizon.allows(trace.ends)) {
-                leaks.push(ColumnLeak { column: field.name().clone(), trace });
+                leaks.push(ColumnLeak {
+                    column: field.name().clone(),
+                    trace,
+                });
             }
         }
         faults.extend(by_cause(leaks).iter().map(|group| {
-            let note = format!("`strategy: recursive` predicts `{}` alone for the steps between", label.column);
+            let note = format!(
+                "`strategy: recursive` predicts `{}` alone for the steps between",
+                label.column
+            );
             place(leak_fault(&sink.name, label, group).note(note))
         }));
     }
@@ -126,15 +186,36 @@ pub(crate) struct ColumnAges<'a> {
 }
 
 impl<'a> ColumnAges<'a> {
-    pub fn new(pipeline: &'a Pipeline, bound: &'a BoundPipeline, label: &'a PredictionLabel) -> ColumnAges<'a> {
+    pub fn new(
+        pipeline: &'a Pipeline,
+        bound: &'a BoundPipeline,
+        label: &'a PredictionLabel,
+    ) -> ColumnAges<'a> {
         let keys = pipeline.sources.iter().flat_map(|source| &source.keys);
-        let times = pipeline.sources.iter().filter_map(|source| source.time.as_ref()).collect();
-        ColumnAges { bound, known: &label.known, free: label.known.iter().chain(keys).collect(), times }
+        let times = pipeline
+            .sources
+            .iter()
+            .filter_map(|source| source.time.as_ref())
+            .collect();
+        ColumnAges {
+            bound,
+            known: &label.known,
+            free: label.known.iter().chain(keys).collect(),
+            times,
+        }
     }
 
     fn trace(&self, stream: &OpStream, column: &str) -> AgeTrace {
-        let focus = WalkFocus::Horizon { known: self.known, free: &self.free, times: &self.times };
-        let mut walk = LeakageWalk { bound: self.bound, focus: &focus, seen: BTreeMap::new() };
+        let focus = WalkFocus::Horizon {
+            known: self.known,
+            free: &self.free,
+            times: &self.times,
+        };
+        let mut walk = LeakageWalk {
+            bound: self.bound,
+            focus: &focus,
+            seen: BTreeMap::new(),
+        };
         walk.column(stream, stream.ops.len(), column)
     }
 
@@ -152,12 +233,18 @@ pub fn training_input_name(training: &PipelineSink, part: Option<&str>) -> Strin
 
 fn is_training_input(pipeline: &Pipeline, sink: &PipelineSink) -> bool {
     let rest = |training: &PipelineSink| sink.name.strip_prefix(&training.name);
-    pipeline.trainings.iter().filter_map(rest).any(|rest| rest.starts_with('.'))
+    pipeline
+        .trainings
+        .iter()
+        .filter_map(rest)
+        .any(|rest| rest.starts_with('.'))
 }
 
 /// A label that no step has, and known columns that match none.
 pub fn check_label_names(pipeline: &Pipeline, bound: &BoundPipeline) -> Result<()> {
-    let Some(label) = &pipeline.label else { return Ok(()) };
+    let Some(label) = &pipeline.label else {
+        return Ok(());
+    };
     let mut fields: Vec<Field> = Vec::new();
     for field in bound.flows.values().flat_map(|flow| flow.schema.fields()) {
         if !fields.iter().any(|known| known.name() == field.name()) {
@@ -172,7 +259,12 @@ pub fn check_label_names(pipeline: &Pipeline, bound: &BoundPipeline) -> Result<(
 }
 
 /// The columns among `columns` that are made from a label of the same row, in one warning; none where there are none.
-pub fn label_in_features(bound: &BoundPipeline, sink: &PipelineSink, label: &str, columns: &[String]) -> Option<Fault> {
+pub fn label_in_features(
+    bound: &BoundPipeline,
+    sink: &PipelineSink,
+    label: &str,
+    columns: &[String],
+) -> Option<Fault> {
     let flow = bound.flows.get(&sink.from)?;
     let mut leaks = Vec::new();
     for column in columns.iter().filter(|column| *column != label) {
@@ -182,11 +274,28 @@ pub fn label_in_features(bound: &BoundPipeline, sink: &PipelineSink, label: &str
                 BaseDataset::Gathered(_) => None,
             };
             let base = base_column(bound, stream, label);
-            let focus = WalkFocus::Label { column: label, base: source.zip(base.as_deref()) };
-            let mut walk = LeakageWalk { bound, focus: &focus, seen: BTreeMap::new() };
+            let focus = WalkFocus::Label {
+                column: label,
+                base: source.zip(base.as_deref()),
+            };
+            let mut walk = LeakageWalk {
+                bound,
+                focus: &focus,
+                seen: BTreeMap::new(),
+            };
             let trace = walk.column(stream, stream.ops.len(), column);
-            if matches!(trace.ends, DataAge::After | DataAge::Behind { time: ..=0, rows: 0 }) {
-                leaks.push(ColumnLeak { column: column.clone(), trace });
+            if matches!(
+                trace.ends,
+                DataAge::After
+                    | DataAge::Behind {
+                        time: ..=0,
+                        rows: 0
+                    }
+            ) {
+                leaks.push(ColumnLeak {
+                    column: column.clone(),
+                    trace,
+                });
                 break;
             }
         }
@@ -197,7 +306,10 @@ pub fn label_in_features(bound: &BoundPipeline, sink: &PipelineSink, label: &str
         sink.name,
         listed_columns(&names)
     );
-    let notes = leaks.iter().take(COLUMNS_EXPLAINED_MAX).map(|leak| leak.trace.path.join(" <- "));
+    let notes = leaks
+        .iter()
+        .take(COLUMNS_EXPLAINED_MAX)
+        .map(|leak| leak.trace.path.join(" <- "));
     let fault = Fault::new(codes::LEAKAGE, message).hint(
         "lag it or let its window end earlier (`gap`), drop it, or declare `label: { column: ..., horizon: 1d }`, \
          which refuses such columns",
@@ -218,8 +330,17 @@ struct ColumnLeak {
 fn by_cause(leaks: Vec<ColumnLeak>) -> Vec<Vec<ColumnLeak>> {
     let mut groups: Vec<Vec<ColumnLeak>> = Vec::new();
     for leak in leaks {
-        let cause = |leak: &ColumnLeak| (leak.trace.path.last().cloned(), leak.trace.ends == DataAge::After);
-        match groups.iter_mut().find(|group| group.first().is_some_and(|first| cause(first) == cause(&leak))) {
+        let cause = |leak: &ColumnLeak| {
+            (
+                leak.trace.path.last().cloned(),
+                leak.trace.ends == DataAge::After,
+            )
+        };
+        match groups.iter_mut().find(|group| {
+            group
+                .first()
+                .is_some_and(|first| cause(first) == cause(&leak))
+        }) {
             Some(group) => group.push(leak),
             None => groups.push(vec![leak]),
         }
@@ -229,7 +350,11 @@ fn by_cause(leaks: Vec<ColumnLeak>) -> Vec<Vec<ColumnLeak>> {
 
 /// `a`, `b` and 3 more.
 fn listed_columns(names: &[&str]) -> String {
-    let shown: Vec<String> = names.iter().take(COLUMNS_EXPLAINED_MAX).map(|name| format!("`{name}`")).collect();
+    let shown: Vec<String> = names
+        .iter()
+        .take(COLUMNS_EXPLAINED_MAX)
+        .map(|name| format!("`{name}`"))
+        .collect();
     match names.len() - shown.len() {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
@@ -267,18 +392,34 @@ fn leak_fault(sink: &str, label: &PredictionLabel, group: &[ColumnLeak]) -> Faul
     shown.fold(fault, |fault, leak| {
         let age = describe_age(leak.trace.ends);
         match group.len() {
-            1 => fault.note(format!("its data {age}, and has to end {} before", label.horizon)),
-            _ => fault.note(format!("`{}` {age}: {}", leak.column, leak.trace.path.join(" <- "))),
+            1 => fault.note(format!(
+                "its data {age}, and has to end {} before",
+                label.horizon
+            )),
+            _ => fault.note(format!(
+                "`{}` {age}: {}",
+                leak.column,
+                leak.trace.path.join(" <- ")
+            )),
         }
     })
 }
 
 /// How young data is.
 fn describe_age(ends: DataAge) -> String {
-    let DataAge::Behind { time, rows } = ends else { return "ends after its row".to_owned() };
-    let units: [(i128, &str); 4] =
-        [(86_400_000_000_000, "d"), (3_600_000_000_000, "h"), (60_000_000_000, "m"), (1_000_000_000, "s")];
-    let length = match units.iter().find(|(unit, _)| time >= *unit && time % unit == 0) {
+    let DataAge::Behind { time, rows } = ends else {
+        return "ends after its row".to_owned();
+    };
+    let units: [(i128, &str); 4] = [
+        (86_400_000_000_000, "d"),
+        (3_600_000_000_000, "h"),
+        (60_000_000_000, "m"),
+        (1_000_000_000, "s"),
+    ];
+    let length = match units
+        .iter()
+        .find(|(unit, _)| time >= *unit && time % unit == 0)
+    {
         Some((unit, word)) => format!("{}{word}", time / unit),
         None if time > 0 => format!("{time}ns"),
         None if rows == 1 => "1 row".to_owned(),
@@ -291,9 +432,16 @@ fn describe_age(ends: DataAge) -> String {
 /// What a walk looks for.
 enum WalkFocus<'a> {
     /// The age of everything: columns that are known ahead, those of keys and those of time.
-    Horizon { known: &'a [String], free: &'a [&'a String], times: &'a [&'a String] },
+    Horizon {
+        known: &'a [String],
+        free: &'a [&'a String],
+        times: &'a [&'a String],
+    },
     /// A label alone, and the column of a source that it equals: the source's name and the column's.
-    Label { column: &'a str, base: Option<(&'a str, &'a str)> },
+    Label {
+        column: &'a str,
+        base: Option<(&'a str, &'a str)>,
+    },
 }
 
 struct LeakageWalk<'a> {
@@ -308,9 +456,15 @@ impl LeakageWalk<'_> {
     /// Age of a column after `after` of the stream's operations.
     fn column(&mut self, stream: &OpStream, after: usize, name: &str) -> AgeTrace {
         match self.focus {
-            WalkFocus::Horizon { known, .. } if known.iter().any(|known| known == name) => return AgeTrace::ahead(),
+            WalkFocus::Horizon { known, .. } if known.iter().any(|known| known == name) => {
+                return AgeTrace::ahead();
+            }
             WalkFocus::Label { column, .. } if *column == name => {
-                return AgeTrace { ends: NOW, timed: false, path: vec![format!("`{name}`")] };
+                return AgeTrace {
+                    ends: NOW,
+                    timed: false,
+                    path: vec![format!("`{name}`")],
+                };
             }
             _ => {}
         }
@@ -336,19 +490,42 @@ impl LeakageWalk<'_> {
                 let ahead = timed || free.iter().any(|free| *free == name);
                 (if ahead { DataAge::Ahead } else { NOW }, timed)
             }
-            WalkFocus::Label { base, .. } => {
-                (if is_source && *base == Some((from.as_str(), name)) { NOW } else { DataAge::Ahead }, false)
-            }
+            WalkFocus::Label { base, .. } => (
+                if is_source && *base == Some((from.as_str(), name)) {
+                    NOW
+                } else {
+                    DataAge::Ahead
+                },
+                false,
+            ),
         };
-        AgeTrace { ends, timed, path: Vec::new() }.through_step(name, &from)
+        AgeTrace {
+            ends,
+            timed,
+            path: Vec::new(),
+        }
+        .through_step(name, &from)
     }
 
     /// A column that an as-of join brings: as old as it is on its own side.
     fn joined(&self, op: usize, join: &JoinOp, direction: MatchDirection, name: &str) -> AgeTrace {
-        let from = join.columns.iter().find(|(_, field)| field.name() == name).map(|(from, _)| from.as_str());
-        let streams = self.bound.join_inputs.get(&op).map(|flow| flow.streams.as_slice()).unwrap_or_default();
+        let from = join
+            .columns
+            .iter()
+            .find(|(_, field)| field.name() == name)
+            .map(|(from, _)| from.as_str());
+        let streams = self
+            .bound
+            .join_inputs
+            .get(&op)
+            .map(|flow| flow.streams.as_slice())
+            .unwrap_or_default();
         let traces = streams.iter().map(|other| {
-            let mut walk = LeakageWalk { bound: self.bound, focus: self.focus, seen: BTreeMap::new() };
+            let mut walk = LeakageWalk {
+                bound: self.bound,
+                focus: self.focus,
+                seen: BTreeMap::new(),
+            };
             walk.column(other, other.ops.len(), from.unwrap_or(name))
         });
         let mut trace = traces.fold(AgeTrace::ahead(), AgeTrace::younger);
@@ -368,7 +545,9 @@ impl LeakageWalk<'_> {
         let bound = self.bound;
         let now = NOW;
         let all_data = matches!(self.focus, WalkFocus::Horizon { .. });
-        let Some(before) = after.checked_sub(1) else { return self.base(stream, name) };
+        let Some(before) = after.checked_sub(1) else {
+            return self.base(stream, name);
+        };
         let op = &bound.ops[stream.ops[before]];
         let mut all = |names: &[String]| {
             let traces = names.iter().map(|read| self.column(stream, before, read));
@@ -376,7 +555,11 @@ impl LeakageWalk<'_> {
         };
         // What a row meets by its keys may be the newest of another table.
         let met_with_all = |trace: AgeTrace| match all_data && trace.timed {
-            true => trace.younger(AgeTrace { ends: now, timed: false, path: Vec::new() }),
+            true => trace.younger(AgeTrace {
+                ends: now,
+                timed: false,
+                path: Vec::new(),
+            }),
             false => trace,
         };
         let trace = match &op.op {
@@ -393,7 +576,9 @@ impl LeakageWalk<'_> {
                 }
                 trace
             }
-            PlanOp::Expand(expand) if expand.writes.iter().any(|field| field.name() == name) => all(&expand.reads),
+            PlanOp::Expand(expand) if expand.writes.iter().any(|field| field.name() == name) => {
+                all(&expand.reads)
+            }
             PlanOp::Join(join) if join.is_written(name) => match &join.by {
                 JoinBy::Time(as_of) => self.joined(stream.ops[before], join, as_of.direction, name),
                 JoinBy::Equality(_) => {
@@ -401,29 +586,36 @@ impl LeakageWalk<'_> {
                     met_with_all(all(&keys))
                 }
             },
-            PlanOp::Window(window) => match window.writes.iter().position(|field| field.name() == name) {
-                None => return self.column(stream, before, name),
-                Some(output) => {
-                    let function = &window.plan.functions[output];
-                    let input = window.reads.get(function.input).cloned().into_iter();
-                    let parent = match function.compute {
-                        WindowFunction::SeasonalIndex { parent, .. } => {
-                            parent.and_then(|parent| window.reads.get(parent))
-                        }
-                        _ => None,
-                    };
-                    let mut trace = all(&input.collect::<Vec<_>>());
-                    trace.ends = match window.backward {
-                        true if all_data || trace.ends != DataAge::Ahead => DataAge::After,
-                        true => DataAge::Ahead,
-                        false => age_shifted(trace.ends, function.compute.behind(), Some(window)),
-                    };
-                    trace.timed = false;
-                    trace.younger(all(&parent.cloned().into_iter().collect::<Vec<_>>()))
+            PlanOp::Window(window) => {
+                match window.writes.iter().position(|field| field.name() == name) {
+                    None => return self.column(stream, before, name),
+                    Some(output) => {
+                        let function = &window.plan.functions[output];
+                        let input = window.reads.get(function.input).cloned().into_iter();
+                        let parent = match function.compute {
+                            WindowFunction::SeasonalIndex { parent, .. } => {
+                                parent.and_then(|parent| window.reads.get(parent))
+                            }
+                            _ => None,
+                        };
+                        let mut trace = all(&input.collect::<Vec<_>>());
+                        trace.ends = match window.backward {
+                            true if all_data || trace.ends != DataAge::Ahead => DataAge::After,
+                            true => DataAge::Ahead,
+                            false => {
+                                age_shifted(trace.ends, function.compute.behind(), Some(window))
+                            }
+                        };
+                        trace.timed = false;
+                        trace.younger(all(&parent.cloned().into_iter().collect::<Vec<_>>()))
+                    }
                 }
-            },
+            }
             PlanOp::Project(columns) => {
-                let from = columns.iter().find(|(_, to)| to == name).map_or(name, |(from, _)| from);
+                let from = columns
+                    .iter()
+                    .find(|(_, to)| to == name)
+                    .map_or(name, |(from, _)| from);
                 return self.column(stream, before, from);
             }
             _ => return self.column(stream, before, name),
@@ -434,16 +626,26 @@ impl LeakageWalk<'_> {
 
 /// Shifts an age back by a length.
 fn age_shifted(ends: DataAge, by: SeriesLength, window: Option<&WindowOp>) -> DataAge {
-    let DataAge::Behind { time, rows } = ends else { return ends };
+    let DataAge::Behind { time, rows } = ends else {
+        return ends;
+    };
     let tick = window.map_or(1, |window| nanoseconds_per_tick(&window.plan.time));
     // Rows convert to time only if no period is missing.
     let every = match window.map(|window| window.plan.gaps) {
-        Some(GapHandling::Error { every } | GapHandling::Complete { every, .. }) => i128::from(every) * tick,
+        Some(GapHandling::Error { every } | GapHandling::Complete { every, .. }) => {
+            i128::from(every) * tick
+        }
         _ => 0,
     };
     match by {
-        SeriesLength::Rows(by) => DataAge::Behind { time: time + i128::from(by) * every, rows: rows + by },
-        SeriesLength::Ticks(by) => DataAge::Behind { time: time + i128::from(by) * tick, rows },
+        SeriesLength::Rows(by) => DataAge::Behind {
+            time: time + i128::from(by) * every,
+            rows: rows + by,
+        },
+        SeriesLength::Ticks(by) => DataAge::Behind {
+            time: time + i128::from(by) * tick,
+            rows,
+        },
     }
 }
 

@@ -43,7 +43,9 @@ mod window_order;
 
 pub use analyzer_identity::analyzer_identities;
 pub use bind::{PartialBinding, bind, bind_all};
-pub use bound_pipeline::{BaseDataset, BaseId, BoundAnalyzer, BoundOp, BoundPipeline, NodeFlow, OpStream};
+pub use bound_pipeline::{
+    BaseDataset, BaseId, BoundAnalyzer, BoundOp, BoundPipeline, NodeFlow, OpStream,
+};
 pub use canonical_floats::canonical_key;
 pub use carried::CarriedFinding;
 pub use carry::{Carry, PrecomputedOutputs, WindowBudget, WindowRowOrder};
@@ -51,11 +53,12 @@ pub use chain::{ChainContext, ChainWindow, ColumnTap, OpChain, RowCounts};
 pub use column_selector::{ColumnSelector, unknown_column};
 pub use column_units::{UnitMismatch, changed_by, unit_mismatch};
 pub use expectation::{
-    DriftBaseline, DriftRule, Expectation, ExpectationJudge, ExpectationOutcome, ExpectationPolicy, JudgeContext,
-    JudgeFindings, ViolatingRow, ViolatingValue,
+    DriftBaseline, DriftRule, Expectation, ExpectationJudge, ExpectationOutcome, ExpectationPolicy,
+    JudgeContext, JudgeFindings, ViolatingRow, ViolatingValue,
 };
 pub use explain::{
-    ExplainJoin, ExplainPass, ExplainProgram, ExplainRead, ExplainState, ExplainTraining, ExplainWindow, PassReuse,
+    ExplainJoin, ExplainPass, ExplainProgram, ExplainRead, ExplainState, ExplainTraining,
+    ExplainWindow, PassReuse,
 };
 pub use fuse::fuse_learn_into_write;
 pub use future::{FUTURE_PART, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, source_column};
@@ -64,14 +67,17 @@ pub use label_horizon::check_horizon;
 pub use leakage::{check_label_names, label_in_features, training_input_name};
 pub use lineage::{ColumnOrigin, origins};
 pub use op::{
-    AnalyzerRequest, AsOf, ColumnKernel, CombineFindings, CountSeries, ExpandKernel, ExpandOp, ExpandedRows, FilterOp,
-    FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp, JoinBy, JoinChecks, JoinOp, LowerGather, LowerMap,
-    LowerRows, LoweredMap, MapOp, MatchDirection, PlanOp, PredictionFeedback, RowBatches, RowMark, WindowOp,
+    AnalyzerRequest, AsOf, ColumnKernel, CombineFindings, CountSeries, ExpandKernel, ExpandOp,
+    ExpandedRows, FilterOp, FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp, JoinBy,
+    JoinChecks, JoinOp, LowerGather, LowerMap, LowerRows, LoweredMap, MapOp, MatchDirection,
+    PlanOp, PredictionFeedback, RowBatches, RowMark, WindowOp,
 };
-pub use operation_id::{config_without, config_without_path, join_id, operation_id, ops_before_join};
+pub use operation_id::{
+    config_without, config_without_path, join_id, operation_id, ops_before_join,
+};
 pub use program::{
-    AnalyzerId, AnalyzerLane, ColumnScan, IsKnown, LearnWork, OpId, Pass, PassWork, Program, ScanStream, SinkWork,
-    analyzer_scans, compile, compile_analyzers, needed_ops,
+    AnalyzerId, AnalyzerLane, ColumnScan, IsKnown, LearnWork, OpId, Pass, PassWork, Program,
+    ScanStream, SinkWork, analyzer_scans, compile, compile_analyzers, needed_ops,
 };
 pub use query::refuse_writing;
 pub use refit::StepRefit;
@@ -82,7 +88,9 @@ pub use slice::{pruning_conditions, slice_for_columns};
 pub use split::{PART_PREFIX, part_column, part_name, split_operation};
 pub use sql::{CompiledExpression, SqlCompiler};
 pub use sql_text::{SqlPiece, SqlValue, sql_literal, sql_name, sql_text};
-pub use step_columns::{StepColumns, StepStrategy, check_recursive, check_recursive_label, step_columns};
+pub use step_columns::{
+    StepColumns, StepStrategy, check_recursive, check_recursive_label, step_columns,
+};
 pub use transform::{BindScope, HeldRows, SeriesColumns, Transform};
 pub use upstream::{NeededColumns, all_columns, upstream_analyzers};
 pub use window_order::query_plan;

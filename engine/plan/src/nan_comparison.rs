@@ -8,13 +8,20 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
 
 /// Canonicalizes the NaN of computed operands of comparisons. Kernels compare by the total order of IEEE 754, in
 /// which a NaN with a sign is below all numbers. Processors produce such NaN: 0.0 / 0.0 has a sign on x86.
-pub(crate) fn canonicalize_nan(expression: Expr, schema: &DFSchema) -> Result<Expr, DataFusionError> {
+pub(crate) fn canonicalize_nan(
+    expression: Expr,
+    schema: &DFSchema,
+) -> Result<Expr, DataFusionError> {
     let done = expression.transform(|part| match part {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) => {
             let (left, right) = (operand(*left, schema)?, operand(*right, schema)?);
             let (changed, left, right) = (left.1 || right.1, Box::new(left.0), Box::new(right.0));
             let compared = Expr::BinaryExpr(BinaryExpr { left, op, right });
-            Ok(if changed { Transformed::yes(compared) } else { Transformed::no(compared) })
+            Ok(if changed {
+                Transformed::yes(compared)
+            } else {
+                Transformed::no(compared)
+            })
         }
         other => Ok(Transformed::no(other)),
     });
@@ -23,7 +30,17 @@ pub(crate) fn canonicalize_nan(expression: Expr, schema: &DFSchema) -> Result<Ex
 
 fn is_comparison(operator: Operator) -> bool {
     use Operator as O;
-    matches!(operator, O::Eq | O::NotEq | O::Lt | O::LtEq | O::Gt | O::GtEq | O::IsDistinctFrom | O::IsNotDistinctFrom)
+    matches!(
+        operator,
+        O::Eq
+            | O::NotEq
+            | O::Lt
+            | O::LtEq
+            | O::Gt
+            | O::GtEq
+            | O::IsDistinctFrom
+            | O::IsNotDistinctFrom
+    )
 }
 
 /// Wraps an operand; returns whether it was changed.

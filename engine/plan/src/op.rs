@@ -36,8 +36,13 @@ pub struct LoweredMap {
 
 impl LoweredMap {
     /// A kernel with the declared output fields.
-    pub fn new(kernel: impl Fn(&[ArrayRef], usize) -> Result<Vec<ArrayRef>> + Send + Sync + 'static) -> Self {
-        LoweredMap { kernel: Arc::new(kernel), fields: None }
+    pub fn new(
+        kernel: impl Fn(&[ArrayRef], usize) -> Result<Vec<ArrayRef>> + Send + Sync + 'static,
+    ) -> Self {
+        LoweredMap {
+            kernel: Arc::new(kernel),
+            fields: None,
+        }
     }
 
     /// A kernel from each input column to one output column.
@@ -76,9 +81,19 @@ pub struct AnalyzerRequest {
 
 impl AnalyzerRequest {
     /// Requests an analyzer over columns of this step.
-    pub fn new(analyzer: impl AnyAnalyzer + 'static, inputs: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    pub fn new(
+        analyzer: impl AnyAnalyzer + 'static,
+        inputs: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
         let inputs = inputs.into_iter().map(Into::into).collect();
-        AnalyzerRequest { analyzer: Arc::new(analyzer), inputs, of: None, part: None, per_run: false, continues: None }
+        AnalyzerRequest {
+            analyzer: Arc::new(analyzer),
+            inputs,
+            of: None,
+            part: None,
+            per_run: false,
+            continues: None,
+        }
     }
 
     /// Continues the finding of the run before.
@@ -200,8 +215,14 @@ impl MapOp {
     }
 
     /// The same, that judges the rows by the findings.
-    pub fn expecting(asks: impl IntoIterator<Item = AnalyzerRequest>, expectation: Expectation) -> Self {
-        MapOp { expectation: Some(expectation), ..MapOp::asking(asks) }
+    pub fn expecting(
+        asks: impl IntoIterator<Item = AnalyzerRequest>,
+        expectation: Expectation,
+    ) -> Self {
+        MapOp {
+            expectation: Some(expectation),
+            ..MapOp::asking(asks)
+        }
     }
 
     /// Counts the rows that the kernel marks.
@@ -359,7 +380,9 @@ impl AsOf {
             (a, b) if a.is_integer() && b.is_integer() => {
                 JoinOp::key_type(a, b).filter(|common| *common == DataType::Int64)
             }
-            (DataType::Timestamp(a, zone), DataType::Timestamp(b, other)) if zone.is_some() == other.is_some() => {
+            (DataType::Timestamp(a, zone), DataType::Timestamp(b, other))
+                if zone.is_some() == other.is_some() =>
+            {
                 // Units are ordered from coarse to fine.
                 Some(DataType::Timestamp((*a).max(*b), zone.clone()))
             }
@@ -373,13 +396,15 @@ impl JoinOp {
     pub fn key_type(here: &DataType, there: &DataType) -> Option<DataType> {
         match (here, there) {
             (a, b) if a == b => Some(a.clone()),
-            (a, b) if a.is_integer() && b.is_integer() => Some(match (a.is_signed_integer(), b.is_signed_integer()) {
-                (true, true) => DataType::Int64,
-                (false, false) => DataType::UInt64,
-                _ if *a != DataType::UInt64 && *b != DataType::UInt64 => DataType::Int64,
-                // Covers all signed and unsigned 64-bit integers.
-                _ => DataType::Decimal128(20, 0),
-            }),
+            (a, b) if a.is_integer() && b.is_integer() => {
+                Some(match (a.is_signed_integer(), b.is_signed_integer()) {
+                    (true, true) => DataType::Int64,
+                    (false, false) => DataType::UInt64,
+                    _ if *a != DataType::UInt64 && *b != DataType::UInt64 => DataType::Int64,
+                    // Covers all signed and unsigned 64-bit integers.
+                    _ => DataType::Decimal128(20, 0),
+                })
+            }
             (a, b) if a.is_floating() && b.is_floating() => Some(DataType::Float64),
             _ => None,
         }
@@ -395,7 +420,9 @@ impl JoinOp {
 
     /// The columns that it writes.
     pub fn writes(&self) -> impl Iterator<Item = &Field> {
-        self.matched.iter().chain(self.columns.iter().map(|(_, field)| field))
+        self.matched
+            .iter()
+            .chain(self.columns.iter().map(|(_, field)| field))
     }
 
     /// Whether it writes a column of this name.
@@ -405,14 +432,21 @@ impl JoinOp {
 
     /// Columns read from this side.
     pub fn columns_here(&self) -> impl Iterator<Item = &String> {
-        self.keys.iter().map(|(here, _)| here).chain(self.as_of().map(|as_of| &as_of.time))
+        self.keys
+            .iter()
+            .map(|(here, _)| here)
+            .chain(self.as_of().map(|as_of| &as_of.time))
     }
 
     /// Columns read from the other side.
     pub fn columns_there(&self) -> impl Iterator<Item = &String> {
         let keys = self.keys.iter().map(|(_, there)| there);
-        let times = self.as_of().into_iter().flat_map(|as_of| [&as_of.other_time].into_iter().chain(&as_of.known_at));
-        keys.chain(times).chain(self.columns.iter().map(|(there, _)| there))
+        let times = self
+            .as_of()
+            .into_iter()
+            .flat_map(|as_of| [&as_of.other_time].into_iter().chain(&as_of.known_at));
+        keys.chain(times)
+            .chain(self.columns.iter().map(|(there, _)| there))
     }
 }
 
@@ -468,9 +502,15 @@ impl GroupByOp {
     /// The columns that are read of a schema: the inputs, or any column by which rows are counted.
     pub(crate) fn read_columns(&self, schema: &Schema) -> Vec<usize> {
         let fields = schema.fields().iter().enumerate();
-        let read: Vec<usize> =
-            fields.filter(|(_, field)| self.inputs.contains(field.name())).map(|(place, _)| place).collect();
-        if read.is_empty() { (0..schema.fields().len().min(1)).collect() } else { read }
+        let read: Vec<usize> = fields
+            .filter(|(_, field)| self.inputs.contains(field.name()))
+            .map(|(place, _)| place)
+            .collect();
+        if read.is_empty() {
+            (0..schema.fields().len().min(1)).collect()
+        } else {
+            read
+        }
     }
 }
 
@@ -564,13 +604,22 @@ impl PlanOp {
     /// What binding added to the step's kind and configuration: columns, their types, and windows. Part of the
     /// operation's content id, so that a change here needs a new name of that id.
     pub(crate) fn identity(&self) -> Result<Value> {
-        let names = |fields: &[Field]| fields.iter().map(|field| field.name().clone()).collect::<Vec<_>>();
-        let taken = |(there, field): &(String, Field)| json!([there, field.name(), field.data_type().to_string()]);
+        let names = |fields: &[Field]| {
+            fields
+                .iter()
+                .map(|field| field.name().clone())
+                .collect::<Vec<_>>()
+        };
+        let taken = |(there, field): &(String, Field)| {
+            json!([there, field.name(), field.data_type().to_string()])
+        };
         Ok(match self {
             PlanOp::Map(map) => json!({ "map": map.reads, "writes": names(&map.writes) }),
             PlanOp::Keep(keep) => json!({ "filter": keep.reads }),
             PlanOp::Project(columns) => json!({ "project": columns }),
-            PlanOp::Expand(expand) => json!({ "expand": expand.reads, "writes": names(&expand.writes) }),
+            PlanOp::Expand(expand) => {
+                json!({ "expand": expand.reads, "writes": names(&expand.writes) })
+            }
             PlanOp::Window(window) => json!({
                 "window": window.plan.to_json()?,
                 "time": window.time,
@@ -602,7 +651,10 @@ impl PlanOp {
                     }),
                 }
             }
-            PlanOp::Gather(GatherOp { lower: GatherBy::Future(future), .. }) => {
+            PlanOp::Gather(GatherOp {
+                lower: GatherBy::Future(future),
+                ..
+            }) => {
                 json!({ "future": future.latest.inputs, "keys": future.keys, "time": future.time })
             }
             PlanOp::Gather(gather) => json!({ "gather": gather.others }),

@@ -18,7 +18,9 @@ pub fn operation_id(
     row_order: &dyn Fn(OpId) -> WindowRowOrder,
     digest: &dyn Fn(AnalyzerId) -> Result<ContentId>,
 ) -> Result<Option<ContentId>> {
-    let BaseDataset::Source(name) = &bound.bases[scan.base] else { return Ok(None) };
+    let BaseDataset::Source(name) = &bound.bases[scan.base] else {
+        return Ok(None);
+    };
     let mut id = IdBuilder::new("shape");
     let schema = &bound.base_schemas[scan.base];
     for column in &scan.columns {
@@ -27,13 +29,25 @@ pub fn operation_id(
     }
     add_source_format(&mut id, pipeline, name);
     for stream in &scan.streams {
-        id.json(&json!([stream.needed.len(), stream.taps.iter().map(|(_, after)| *after).collect::<Vec<_>>()]));
+        id.json(&json!([
+            stream.needed.len(),
+            stream
+                .taps
+                .iter()
+                .map(|(_, after)| *after)
+                .collect::<Vec<_>>()
+        ]));
         for position in &stream.needed {
             let op = &bound.ops[stream.stream.ops[*position]];
             if let PlanOp::Join(join) = &op.op {
                 let place = stream.stream.ops[*position];
-                let in_time_order = join.as_of().is_some() && row_order(place) == WindowRowOrder::Time;
-                match if in_time_order { join_id(bound, pipeline, place, digest)? } else { None } {
+                let in_time_order =
+                    join.as_of().is_some() && row_order(place) == WindowRowOrder::Time;
+                match if in_time_order {
+                    join_id(bound, pipeline, place, digest)?
+                } else {
+                    None
+                } {
                     Some(joined) => id.id(joined),
                     None => return Ok(None),
                 };
@@ -55,14 +69,25 @@ pub fn join_id(
     op: OpId,
     digest: &dyn Fn(AnalyzerId) -> Result<ContentId>,
 ) -> Result<Option<ContentId>> {
-    let Some(sides) = JoinSide::both(bound, op) else { return Ok(None) };
+    let Some(sides) = JoinSide::both(bound, op) else {
+        return Ok(None);
+    };
     let mut id = IdBuilder::new("joined in order of time");
     id.id(bound.ops[op].identity);
-    for JoinSide { stream, ops, columns } in sides {
-        let BaseDataset::Source(name) = &bound.bases[stream.base] else { return Ok(None) };
+    for JoinSide {
+        stream,
+        ops,
+        columns,
+    } in sides
+    {
+        let BaseDataset::Source(name) = &bound.bases[stream.base] else {
+            return Ok(None);
+        };
         add_source_format(&mut id, pipeline, name);
         for column in columns {
-            let data_type = bound.base_schemas[stream.base].field_with_name(&column)?.data_type();
+            let data_type = bound.base_schemas[stream.base]
+                .field_with_name(&column)?
+                .data_type();
             id.text(&column).text(&data_type.to_string());
         }
         for op in ops {
@@ -81,13 +106,18 @@ pub fn join_id(
 
 /// The operations that an as-of join of two sources needs on either side, for its keys, times and columns.
 pub fn ops_before_join(bound: &BoundPipeline, op: OpId) -> Vec<OpId> {
-    JoinSide::both(bound, op).into_iter().flatten().flat_map(|side| side.ops).collect()
+    JoinSide::both(bound, op)
+        .into_iter()
+        .flatten()
+        .flat_map(|side| side.ops)
+        .collect()
 }
 
 /// Adds the format and configuration of a source to an id, without its path.
 pub(crate) fn add_source_format(id: &mut IdBuilder, pipeline: &Pipeline, source: &str) {
     if let Some(source) = pipeline.source(source) {
-        id.text(&source.format).json(&config_without_path(&source.config));
+        id.text(&source.format)
+            .json(&config_without_path(&source.config));
     }
 }
 

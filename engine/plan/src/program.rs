@@ -8,7 +8,9 @@ use serde_json::json;
 use crate::operation_id::add_source_format;
 use crate::slice::{SliceTarget, StreamSlice, slice_stream};
 use crate::split::part_column;
-use crate::{BaseDataset, BaseId, BoundPipeline, CarriedFinding, ColumnTap, FUTURE_PART, OpStream, PlanOp};
+use crate::{
+    BaseDataset, BaseId, BoundPipeline, CarriedFinding, ColumnTap, FUTURE_PART, OpStream, PlanOp,
+};
 
 /// Index into `BoundPipeline::ops`.
 pub type OpId = usize;
@@ -112,7 +114,11 @@ impl ScanStream {
     pub fn column_taps(&self, bound: &BoundPipeline) -> impl Iterator<Item = ColumnTap> {
         self.taps.iter().map(|(ask, after)| {
             let question = &bound.asks[*ask];
-            ColumnTap { after: *after, columns: question.ask.inputs.clone(), part: question.part.clone() }
+            ColumnTap {
+                after: *after,
+                columns: question.ask.inputs.clone(),
+                part: question.part.clone(),
+            }
         })
     }
 }
@@ -147,7 +153,11 @@ pub fn compile(
     is_known: IsKnown<'_>,
 ) -> Result<Program> {
     let mut compiler = ProgramCompiler::new(pipeline, bound, datasets);
-    let asks: BTreeSet<AnalyzerId> = if learn_all { (0..compiler.bound.asks.len()).collect() } else { BTreeSet::new() };
+    let asks: BTreeSet<AnalyzerId> = if learn_all {
+        (0..compiler.bound.asks.len()).collect()
+    } else {
+        BTreeSet::new()
+    };
     compiler.add_analyzers(asks)?;
     let mut writes = Vec::new();
     for sink in sinks {
@@ -186,20 +196,34 @@ struct ProgramCompiler<'a> {
 }
 
 /// The operations that the rows of some scans go through.
-pub fn needed_ops<'a>(scans: impl IntoIterator<Item = &'a ColumnScan>) -> impl Iterator<Item = OpId> {
+pub fn needed_ops<'a>(
+    scans: impl IntoIterator<Item = &'a ColumnScan>,
+) -> impl Iterator<Item = OpId> {
     let streams = scans.into_iter().flat_map(|scan| &scan.streams);
-    streams.flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position]))
+    streams.flat_map(|stream| {
+        stream
+            .needed
+            .iter()
+            .map(|position| stream.stream.ops[*position])
+    })
 }
 
 impl Program {
     /// The windows and as-of joins in scans, upstream first.
-    pub fn windows_of<'a>(&self, scans: impl IntoIterator<Item = &'a ColumnScan>) -> BTreeSet<OpId> {
-        needed_ops(scans).filter(|op| self.bound.ops[*op].op.is_over_series()).collect()
+    pub fn windows_of<'a>(
+        &self,
+        scans: impl IntoIterator<Item = &'a ColumnScan>,
+    ) -> BTreeSet<OpId> {
+        needed_ops(scans)
+            .filter(|op| self.bound.ops[*op].op.is_over_series())
+            .collect()
     }
 
     /// Whether it has a write pass.
     pub fn writes(&self) -> bool {
-        self.passes.iter().any(|pass| matches!(pass.work, PassWork::Write(_)))
+        self.passes
+            .iter()
+            .any(|pass| matches!(pass.work, PassWork::Write(_)))
     }
 
     /// The scans of a single analyzer.
@@ -216,7 +240,9 @@ impl Program {
                 PassWork::Write(work) if write_needed(pass.id) => work.scans.iter().collect(),
                 PassWork::Gather(op) if needed.contains(op) => {
                     let inputs = self.bound.gather_inputs.get(op).into_iter().flatten();
-                    inputs.flat_map(|(_, flow)| &flow.streams).for_each(|stream| self.gathers_of(stream, &mut needed));
+                    inputs
+                        .flat_map(|(_, flow)| &flow.streams)
+                        .for_each(|stream| self.gathers_of(stream, &mut needed));
                     continue;
                 }
                 PassWork::Write(_) | PassWork::Gather(_) => continue,
@@ -224,9 +250,9 @@ impl Program {
             for scan in scans {
                 needed.extend(self.gathered(scan.base));
                 for own in &scan.streams {
-                    own.needed
-                        .iter()
-                        .for_each(|position| self.gathers_of_other_side(&own.stream, *position, &mut needed));
+                    own.needed.iter().for_each(|position| {
+                        self.gathers_of_other_side(&own.stream, *position, &mut needed)
+                    });
                 }
             }
         }
@@ -243,19 +269,37 @@ impl Program {
     /// Adds the gathers that a whole stream reads.
     fn gathers_of(&self, stream: &OpStream, needed: &mut BTreeSet<OpId>) {
         needed.extend(self.gathered(stream.base));
-        (0..stream.ops.len()).for_each(|position| self.gathers_of_other_side(stream, position, needed));
+        (0..stream.ops.len())
+            .for_each(|position| self.gathers_of_other_side(stream, position, needed));
     }
 
     /// Adds the gathers that one operation reads besides its own rows: an as-of join sorts both sides.
-    fn gathers_of_other_side(&self, stream: &OpStream, position: usize, needed: &mut BTreeSet<OpId>) {
-        let Some(flow) = self.bound.join_inputs.get(&stream.ops[position]) else { return };
-        let here = OpStream { base: stream.base, ops: stream.ops[..position].to_vec() };
-        [&here].into_iter().chain(&flow.streams).for_each(|stream| self.gathers_of(stream, needed));
+    fn gathers_of_other_side(
+        &self,
+        stream: &OpStream,
+        position: usize,
+        needed: &mut BTreeSet<OpId>,
+    ) {
+        let Some(flow) = self.bound.join_inputs.get(&stream.ops[position]) else {
+            return;
+        };
+        let here = OpStream {
+            base: stream.base,
+            ops: stream.ops[..position].to_vec(),
+        };
+        [&here]
+            .into_iter()
+            .chain(&flow.streams)
+            .for_each(|stream| self.gathers_of(stream, needed));
     }
 }
 
 impl<'a> ProgramCompiler<'a> {
-    fn new(pipeline: &'a Pipeline, bound: BoundPipeline, datasets: &'a BTreeMap<String, Dataset>) -> Self {
+    fn new(
+        pipeline: &'a Pipeline,
+        bound: BoundPipeline,
+        datasets: &'a BTreeMap<String, Dataset>,
+    ) -> Self {
         let asks = bound.asks.len();
         ProgramCompiler {
             pipeline,
@@ -271,7 +315,8 @@ impl<'a> ProgramCompiler<'a> {
     }
 
     fn add_analyzers(&mut self, asks: BTreeSet<AnalyzerId>) -> Result<()> {
-        asks.into_iter().try_for_each(|ask| self.add_analyzer(ask).map(drop))
+        asks.into_iter()
+            .try_for_each(|ask| self.add_analyzer(ask).map(drop))
     }
 
     /// Computes slice, state id and level of an analyzer, and marks it as wanted.
@@ -281,10 +326,17 @@ impl<'a> ProgramCompiler<'a> {
             return Ok(state);
         }
         let bound_ask = self.bound.asks[id].clone();
-        let inputs: Vec<&str> = bound_ask.ask.inputs.iter().chain(&bound_ask.part).map(String::as_str).collect();
+        let inputs: Vec<&str> = bound_ask
+            .ask
+            .inputs
+            .iter()
+            .chain(&bound_ask.part)
+            .map(String::as_str)
+            .collect();
         let analyzer = &bound_ask.ask.analyzer;
         let mut name = IdBuilder::new("state");
-        name.text(analyzer.kind()).json(&json!([analyzer.version(), analyzer.config(), inputs]));
+        name.text(analyzer.kind())
+            .json(&json!([analyzer.version(), analyzer.config(), inputs]));
         if let Some(held) = &bound_ask.held {
             // Its content alone: the rows of this run have no part in it.
             name.text("held").id(held.digest()?);
@@ -314,7 +366,10 @@ impl<'a> ProgramCompiler<'a> {
         let mut slices = Vec::new();
         let mut level = 0;
         for stream in streams {
-            let wanted = [SliceTarget { after: stream.ops.len(), columns: columns.to_vec() }];
+            let wanted = [SliceTarget {
+                after: stream.ops.len(),
+                columns: columns.to_vec(),
+            }];
             let slice = slice_stream(&self.bound, stream, &wanted);
             let (base, base_level) = self.base(stream.base)?;
             level = level.max(base_level);
@@ -322,10 +377,15 @@ impl<'a> ProgramCompiler<'a> {
             for position in &slice.ops {
                 let op = stream.ops[*position];
                 name.id(self.bound.ops[op].identity);
-                if let (PlanOp::Join(join), Some(flow)) = (&self.bound.ops[op].op, self.bound.join_inputs.get(&op)) {
+                if let (PlanOp::Join(join), Some(flow)) =
+                    (&self.bound.ops[op].op, self.bound.join_inputs.get(&op))
+                {
                     // Slices do not contain the columns read for sorting.
                     let (join, flow) = (join.clone(), flow.clone());
-                    let here = OpStream { base: stream.base, ops: stream.ops[..*position].to_vec() };
+                    let here = OpStream {
+                        base: stream.base,
+                        ops: stream.ops[..*position].to_vec(),
+                    };
                     let columns: Vec<&str> = join.columns_here().map(String::as_str).collect();
                     level = level.max(self.streams(&[here], &columns, name)?.1);
                     let columns: Vec<&str> = join.columns_there().map(String::as_str).collect();
@@ -350,8 +410,9 @@ impl<'a> ProgramCompiler<'a> {
                     return Ok((*known, 0));
                 }
                 let dataset = self.datasets.get(source);
-                let dataset =
-                    dataset.ok_or_else(|| Fault::internal(format!("source `{source}` was not discovered")))?;
+                let dataset = dataset.ok_or_else(|| {
+                    Fault::internal(format!("source `{source}` was not discovered"))
+                })?;
                 let mut id = IdBuilder::new("base");
                 id.id(dataset.fingerprint());
                 // Inferred types are not part of the stored bytes.
@@ -370,9 +431,20 @@ impl<'a> ProgramCompiler<'a> {
         let mut name = IdBuilder::new("gather");
         name.id(self.bound.ops[op].identity);
         let mut level = 0;
-        for (input, flow) in self.bound.gather_inputs.get(&op).cloned().unwrap_or_default() {
+        for (input, flow) in self
+            .bound
+            .gather_inputs
+            .get(&op)
+            .cloned()
+            .unwrap_or_default()
+        {
             name.text(&input);
-            let columns: Vec<&str> = flow.schema.fields().iter().map(|field| field.name().as_str()).collect();
+            let columns: Vec<&str> = flow
+                .schema
+                .fields()
+                .iter()
+                .map(|field| field.name().as_str())
+                .collect();
             level = level.max(self.streams(&flow.streams, &columns, &mut name)?.1);
         }
         for ask in self.bound.ops[op].asks.clone() {
@@ -385,9 +457,17 @@ impl<'a> ProgramCompiler<'a> {
     }
 
     fn sink(&mut self, index: usize) -> Result<Pass> {
-        let sink = self.pipeline.sinks.get(index).ok_or_else(|| Fault::internal("there is no such sink"))?;
+        let sink = self
+            .pipeline
+            .sinks
+            .get(index)
+            .ok_or_else(|| Fault::internal("there is no such sink"))?;
         let flow = self.bound.flows.get(&sink.from).cloned().ok_or_else(|| {
-            Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{}`", sink.from)).at(sink.at.as_ref())
+            Fault::new(
+                codes::UNKNOWN_NAME,
+                format!("there is no step or source `{}`", sink.from),
+            )
+            .at(sink.at.as_ref())
         })?;
         let is_future = sink.split.as_deref() == Some(FUTURE_PART) && flow.future.is_some();
         let (streams, first_scan) = flow.streams_of(sink.split.as_deref());
@@ -397,10 +477,17 @@ impl<'a> ProgramCompiler<'a> {
             Some(part) if part == FUTURE_PART => {
                 let message = format!("`{}` has no rows of the future", sink.from);
                 let hint = "add `future_rows` to its steps; `aggregate`, `dedupe` and SQL end them";
-                return Err(Fault::new(codes::UNKNOWN_NAME, message).hint(hint).at(sink.at.as_ref()));
+                return Err(Fault::new(codes::UNKNOWN_NAME, message)
+                    .hint(hint)
+                    .at(sink.at.as_ref()));
             }
             Some(part) => {
-                let known = self.pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
+                let known = self
+                    .pipeline
+                    .split
+                    .as_ref()
+                    .map(|split| split.parts())
+                    .unwrap_or_default();
                 if !known.contains(&part.as_str()) || !flow.parts {
                     let message = format!("`{}` has no part `{part}` of the split", sink.from);
                     return Err(Fault::new(codes::UNKNOWN_NAME, message).at(sink.at.as_ref()));
@@ -408,10 +495,17 @@ impl<'a> ProgramCompiler<'a> {
                 Some(part_column(part))
             }
         };
-        let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
+        let columns: Vec<String> = flow
+            .schema
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect();
         let wanted: Vec<&str> = columns.iter().chain(&part).map(String::as_str).collect();
         let mut name = IdBuilder::new("write");
-        name.text(&sink.format).json(&sink.config).json(&json!([columns, part]));
+        name.text(&sink.format)
+            .json(&sink.config)
+            .json(&json!([columns, part]));
         if is_future {
             name.text(FUTURE_PART);
         }
@@ -422,41 +516,71 @@ impl<'a> ProgramCompiler<'a> {
             .map(|(stream, slice)| ColumnScan {
                 base: stream.base,
                 columns: slice.columns,
-                streams: vec![ScanStream { stream: stream.clone(), needed: slice.ops, taps: Vec::new() }],
+                streams: vec![ScanStream {
+                    stream: stream.clone(),
+                    needed: slice.ops,
+                    taps: Vec::new(),
+                }],
             })
             .collect();
-        let work = SinkWork { sink: index, scans, columns, part, first_scan };
-        Ok(Pass { id: name.finish(), level: level + 1, work: PassWork::Write(work) })
+        let work = SinkWork {
+            sink: index,
+            scans,
+            columns,
+            part,
+            first_scan,
+        };
+        Ok(Pass {
+            id: name.finish(),
+            level: level + 1,
+            work: PassWork::Write(work),
+        })
     }
 
     fn finish(mut self, writes: Vec<Pass>, is_known: IsKnown<'_>) -> Result<Program> {
         let mut passes: Vec<Pass> = Vec::new();
         for (op, (id, level)) in &self.gather_ids {
-            passes.push(Pass { id: *id, level: *level, work: PassWork::Gather(*op) });
+            passes.push(Pass {
+                id: *id,
+                level: *level,
+                work: PassWork::Gather(*op),
+            });
         }
         let levels: BTreeSet<usize> = self.wanted.iter().map(|ask| self.levels[*ask]).collect();
         for level in levels {
             for asks in self.groups(level) {
                 let mut name = IdBuilder::new("learn");
-                asks.iter().filter_map(|ask| self.state_ids[*ask]).collect::<BTreeSet<_>>().into_iter().for_each(
-                    |id| {
+                asks.iter()
+                    .filter_map(|ask| self.state_ids[*ask])
+                    .collect::<BTreeSet<_>>()
+                    .into_iter()
+                    .for_each(|id| {
                         name.id(id);
-                    },
-                );
+                    });
                 let (mut known, mut missing) = (Vec::new(), Vec::new());
                 for ask in asks {
-                    let state = self.state_ids[ask].ok_or_else(|| Fault::internal("an analyzer without a state id"))?;
+                    let state = self.state_ids[ask]
+                        .ok_or_else(|| Fault::internal("an analyzer without a state id"))?;
                     if self.bound.asks[ask].held.is_some() || is_known(ask, state)? {
                         known.push(ask)
                     } else {
                         missing.push(ask)
                     }
                 }
-                let (windowed, plain): (Vec<_>, Vec<_>) =
-                    missing.into_iter().partition(|ask| is_windowed(&self.bound, *ask));
-                let mut lanes = if plain.is_empty() { Vec::new() } else { self.lanes(&plain) };
+                let (windowed, plain): (Vec<_>, Vec<_>) = missing
+                    .into_iter()
+                    .partition(|ask| is_windowed(&self.bound, *ask));
+                let mut lanes = if plain.is_empty() {
+                    Vec::new()
+                } else {
+                    self.lanes(&plain)
+                };
                 lanes.extend(self.windowed_lanes(&windowed));
-                passes.push(Pass { id: name.finish(), level, work: PassWork::Learn(LearnWork { lanes, known }) });
+                passes.push(Pass {
+                    id: name.finish(),
+                    level,
+                    work: PassWork::Learn(LearnWork { lanes, known }),
+                });
             }
         }
         passes.extend(writes);
@@ -471,9 +595,14 @@ impl<'a> ProgramCompiler<'a> {
         });
         let mut state_ids = Vec::new();
         for (index, id) in std::mem::take(&mut self.state_ids).into_iter().enumerate() {
-            state_ids.push(id.unwrap_or_else(|| ContentId::of(format!("unused {index}").as_bytes())));
+            state_ids
+                .push(id.unwrap_or_else(|| ContentId::of(format!("unused {index}").as_bytes())));
         }
-        let gather_ids = self.gather_ids.into_iter().map(|(op, (id, _))| (op, id)).collect();
+        let gather_ids = self
+            .gather_ids
+            .into_iter()
+            .map(|(op, (id, _))| (op, id))
+            .collect();
         Ok(Program {
             name: self.pipeline.name.clone(),
             bound: self.bound,
@@ -492,9 +621,15 @@ impl<'a> ProgramCompiler<'a> {
             if !seen.insert(self.state_ids[*ask]) {
                 continue;
             }
-            let mut bases: BTreeSet<BaseId> = self.bound.asks[*ask].streams.iter().map(|stream| stream.base).collect();
+            let mut bases: BTreeSet<BaseId> = self.bound.asks[*ask]
+                .streams
+                .iter()
+                .map(|stream| stream.base)
+                .collect();
             let mut asks = vec![*ask];
-            let (joined, apart) = groups.into_iter().partition(|(known, _)| !known.is_disjoint(&bases));
+            let (joined, apart) = groups
+                .into_iter()
+                .partition(|(known, _)| !known.is_disjoint(&bases));
             groups = apart;
             for (known, others) in joined {
                 let joined: (BTreeSet<BaseId>, Vec<AnalyzerId>) = (known, others);
@@ -516,7 +651,12 @@ impl<'a> ProgramCompiler<'a> {
                 let names: Vec<String> = if rows_only {
                     slice.row_columns.iter().cloned().collect()
                 } else {
-                    slice.columns.iter().filter(|name| !slice.row_columns.contains(*name)).cloned().collect()
+                    slice
+                        .columns
+                        .iter()
+                        .filter(|name| !slice.row_columns.contains(*name))
+                        .cloned()
+                        .collect()
                 };
                 names.into_iter().map(|name| (stream.base, name))
             });
@@ -526,8 +666,9 @@ impl<'a> ProgramCompiler<'a> {
         for ask in asks {
             let mut columns = columns_of(*ask, false);
             let mut members = vec![*ask];
-            let (joined, apart): (Vec<_>, Vec<_>) =
-                groups.into_iter().partition(|(known, _)| !known.is_disjoint(&columns));
+            let (joined, apart): (Vec<_>, Vec<_>) = groups
+                .into_iter()
+                .partition(|(known, _)| !known.is_disjoint(&columns));
             groups = apart;
             for (known, others) in joined {
                 columns.extend(known);
@@ -537,25 +678,45 @@ impl<'a> ProgramCompiler<'a> {
             groups.push((columns, members));
         }
         // Row keys are computed once for all analyzers that need them.
-        let keyed = |asks: &[AnalyzerId]| asks.iter().any(|ask| self.bound.asks[*ask].ask.analyzer.needs_row_keys());
-        let (keyed, mut groups): (Vec<_>, Vec<_>) = groups.into_iter().partition(|(_, asks)| keyed(asks));
-        groups.extend(keyed.into_iter().reduce(|(mut columns, mut members), (more, others)| {
-            columns.extend(more);
-            members.extend(others);
-            (columns, members)
-        }));
+        let keyed = |asks: &[AnalyzerId]| {
+            asks.iter()
+                .any(|ask| self.bound.asks[*ask].ask.analyzer.needs_row_keys())
+        };
+        let (keyed, mut groups): (Vec<_>, Vec<_>) =
+            groups.into_iter().partition(|(_, asks)| keyed(asks));
+        groups.extend(
+            keyed
+                .into_iter()
+                .reduce(|(mut columns, mut members), (more, others)| {
+                    columns.extend(more);
+                    members.extend(others);
+                    (columns, members)
+                }),
+        );
         let shared: ColumnSet = asks.iter().flat_map(|ask| columns_of(*ask, true)).collect();
-        let bytes = |columns: &ColumnSet| columns.iter().map(|column| self.column_bytes(column)).sum();
+        let bytes =
+            |columns: &ColumnSet| columns.iter().map(|column| self.column_bytes(column)).sum();
         let own: Vec<u64> = groups.iter().map(|(columns, _)| bytes(columns)).collect();
         let shared_bytes: u64 = bytes(&shared);
         let total: u64 = own.iter().sum::<u64>() + shared_bytes;
         let spans = self.spans(asks).max(1);
-        let by_sharing = total.checked_div(shared_bytes * LANE_SHARED_PART_MAX).unwrap_or(u64::MAX).saturating_add(1);
+        let by_sharing = total
+            .checked_div(shared_bytes * LANE_SHARED_PART_MAX)
+            .unwrap_or(u64::MAX)
+            .saturating_add(1);
         let is_remote = self.is_remote(asks);
-        let span_bytes = if is_remote { LANE_SPAN_BYTES_MIN_REMOTE } else { LANE_SPAN_BYTES_MIN };
+        let span_bytes = if is_remote {
+            LANE_SPAN_BYTES_MIN_REMOTE
+        } else {
+            LANE_SPAN_BYTES_MIN
+        };
         let by_size = (total / (spans * span_bytes)).max(1);
         let apart = self.is_columnar(asks);
-        let count = if apart { by_sharing.min(by_size).min(groups.len() as u64) as usize } else { 1 };
+        let count = if apart {
+            by_sharing.min(by_size).min(groups.len() as u64) as usize
+        } else {
+            1
+        };
         let mut order: Vec<usize> = (0..groups.len()).collect();
         let mut lanes: Vec<(u64, Vec<AnalyzerId>)> = vec![(0, Vec::new()); count.max(1)];
         let add = |lanes: &mut Vec<(u64, Vec<AnalyzerId>)>, lane: usize, index: usize| {
@@ -576,7 +737,9 @@ impl<'a> ProgramCompiler<'a> {
             // Greedy balancing: the largest group first, to the lane with the fewest bytes.
             order.sort_by_key(|index| std::cmp::Reverse(own[*index]));
             for index in order {
-                let lightest = (0..lanes.len()).min_by_key(|lane| lanes[*lane].0).unwrap_or(0);
+                let lightest = (0..lanes.len())
+                    .min_by_key(|lane| lanes[*lane].0)
+                    .unwrap_or(0);
                 add(&mut lanes, lightest, index);
             }
         }
@@ -585,7 +748,11 @@ impl<'a> ProgramCompiler<'a> {
             .filter(|(_, asks)| !asks.is_empty())
             .map(|(own, mut asks)| {
                 asks.sort_unstable();
-                AnalyzerLane { scans: analyzer_scans(&self.bound, &asks), asks, bytes: own + shared_bytes }
+                AnalyzerLane {
+                    scans: analyzer_scans(&self.bound, &asks),
+                    asks,
+                    bytes: own + shared_bytes,
+                }
             })
             .collect()
     }
@@ -604,16 +771,25 @@ impl<'a> ProgramCompiler<'a> {
         };
         let mut lanes: Vec<Vec<AnalyzerId>> = Vec::new();
         for ask in asks {
-            match lanes.iter_mut().find(|lane| lane.iter().all(|known| continues(*known, *ask))) {
+            match lanes
+                .iter_mut()
+                .find(|lane| lane.iter().all(|known| continues(*known, *ask)))
+            {
                 Some(lane) => lane.push(*ask),
                 None => lanes.push(vec![*ask]),
             }
         }
         let lane = |asks: Vec<AnalyzerId>| {
             let scans = analyzer_scans(&self.bound, &asks);
-            let columns: ColumnSet =
-                scans.iter().flat_map(|scan| scan.columns.iter().map(|name| (scan.base, name.clone()))).collect();
-            AnalyzerLane { bytes: columns.iter().map(|column| self.column_bytes(column)).sum(), asks, scans }
+            let columns: ColumnSet = scans
+                .iter()
+                .flat_map(|scan| scan.columns.iter().map(|name| (scan.base, name.clone())))
+                .collect();
+            AnalyzerLane {
+                bytes: columns.iter().map(|column| self.column_bytes(column)).sum(),
+                asks,
+                scans,
+            }
         };
         lanes.into_iter().map(lane).collect()
     }
@@ -635,36 +811,69 @@ impl<'a> ProgramCompiler<'a> {
     }
 
     fn spans(&self, asks: &[AnalyzerId]) -> u64 {
-        let bases: BTreeSet<BaseId> =
-            asks.iter().flat_map(|ask| self.bound.asks[*ask].streams.iter().map(|stream| stream.base)).collect();
-        bases.into_iter().filter_map(|base| self.dataset(base)).map(|dataset| dataset.spans.len() as u64).sum()
+        let bases: BTreeSet<BaseId> = asks
+            .iter()
+            .flat_map(|ask| {
+                self.bound.asks[*ask]
+                    .streams
+                    .iter()
+                    .map(|stream| stream.base)
+            })
+            .collect();
+        bases
+            .into_iter()
+            .filter_map(|base| self.dataset(base))
+            .map(|dataset| dataset.spans.len() as u64)
+            .sum()
     }
 
     /// The place in the files of the first of some columns.
     fn first_position(&self, columns: &ColumnSet) -> usize {
-        let position = |(base, name): &(BaseId, String)| self.dataset(*base)?.schema.index_of(name).ok();
-        columns.iter().filter_map(position).min().unwrap_or(usize::MAX)
+        let position =
+            |(base, name): &(BaseId, String)| self.dataset(*base)?.schema.index_of(name).ok();
+        columns
+            .iter()
+            .filter_map(position)
+            .min()
+            .unwrap_or(usize::MAX)
     }
 
     /// Whether some base lies in a remote store.
     fn is_remote(&self, asks: &[AnalyzerId]) -> bool {
-        let mut bases = asks.iter().flat_map(|ask| self.bound.asks[*ask].streams.iter().map(|stream| stream.base));
+        let mut bases = asks.iter().flat_map(|ask| {
+            self.bound.asks[*ask]
+                .streams
+                .iter()
+                .map(|stream| stream.base)
+        });
         bases.any(|base| {
             let span = self.dataset(base).and_then(|dataset| dataset.spans.first());
-            span.and_then(|span| span.pieces.first()).is_some_and(|piece| piece.path.contains("://"))
+            span.and_then(|span| span.pieces.first())
+                .is_some_and(|piece| piece.path.contains("://"))
         })
     }
 
     /// Whether all bases are columnar, so that reading columns separately costs nothing.
     fn is_columnar(&self, asks: &[AnalyzerId]) -> bool {
-        let mut bases = asks.iter().flat_map(|ask| self.bound.asks[*ask].streams.iter().map(|stream| stream.base));
-        bases.all(|base| self.dataset(base).is_some_and(|dataset| dataset.column_bytes.is_some()))
+        let mut bases = asks.iter().flat_map(|ask| {
+            self.bound.asks[*ask]
+                .streams
+                .iter()
+                .map(|stream| stream.base)
+        });
+        bases.all(|base| {
+            self.dataset(base)
+                .is_some_and(|dataset| dataset.column_bytes.is_some())
+        })
     }
 }
 
 /// Whether the analyzer reads behind a window or as-of join.
 fn is_windowed(bound: &BoundPipeline, ask: AnalyzerId) -> bool {
-    let mut ops = bound.asks[ask].streams.iter().flat_map(|stream| &stream.ops);
+    let mut ops = bound.asks[ask]
+        .streams
+        .iter()
+        .flat_map(|stream| &stream.ops);
     ops.any(|op| bound.ops[*op].op.is_over_series())
 }
 
@@ -693,19 +902,34 @@ pub fn analyzer_scans(bound: &BoundPipeline, asks: &[AnalyzerId]) -> Vec<ColumnS
     let in_order = asks.iter().any(|ask| is_windowed(bound, *ask));
     let mut scans: Vec<ColumnScan> = Vec::new();
     for (stream, taps) in streams {
-        let wanted: Vec<SliceTarget<'_>> =
-            taps.iter().map(|(ask, after)| bound.asks[*ask].slice_target(*after)).collect();
+        let wanted: Vec<SliceTarget<'_>> = taps
+            .iter()
+            .map(|(ask, after)| bound.asks[*ask].slice_target(*after))
+            .collect();
         let slice = slice_stream(bound, &stream, &wanted);
         let base = stream.base;
-        let scan_stream = ScanStream { stream, needed: slice.ops, taps };
+        let scan_stream = ScanStream {
+            stream,
+            needed: slice.ops,
+            taps,
+        };
         match scans.iter_mut().find(|scan| !in_order && scan.base == base) {
             Some(scan) => {
-                let names = bound.base_schemas[base].fields().iter().map(|field| field.name());
-                scan.columns =
-                    names.filter(|name| scan.columns.contains(name) || slice.columns.contains(name)).cloned().collect();
+                let names = bound.base_schemas[base]
+                    .fields()
+                    .iter()
+                    .map(|field| field.name());
+                scan.columns = names
+                    .filter(|name| scan.columns.contains(name) || slice.columns.contains(name))
+                    .cloned()
+                    .collect();
                 scan.streams.push(scan_stream);
             }
-            None => scans.push(ColumnScan { base, columns: slice.columns, streams: vec![scan_stream] }),
+            None => scans.push(ColumnScan {
+                base,
+                columns: slice.columns,
+                streams: vec![scan_stream],
+            }),
         }
     }
     if !in_order {

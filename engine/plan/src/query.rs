@@ -9,7 +9,9 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, DataFusionError};
 use datafusion::datasource::empty::EmptyTable;
 use datafusion::logical_expr::expr::Sort as SortExpr;
-use datafusion::logical_expr::{Aggregate, Distinct, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast};
+use datafusion::logical_expr::{
+    Aggregate, Distinct, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast,
+};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use forebay_model::{Fault, Result, codes, contains_floats, logical_type};
@@ -23,15 +25,22 @@ impl SqlCompiler {
     pub fn tables(&self, query: &str) -> Result<Vec<String>> {
         let state = self.context().state();
         let statement = self.statement(query)?;
-        let tables = state.resolve_table_references(&statement).map_err(|error| query_fault(query, &error))?;
-        Ok(tables.iter().map(|table| table.table().to_owned()).collect())
+        let tables = state
+            .resolve_table_references(&statement)
+            .map_err(|error| query_fault(query, &error))?;
+        Ok(tables
+            .iter()
+            .map(|table| table.table().to_owned())
+            .collect())
     }
 
     /// Parses the text as a single query; refuses anything that does more than read.
     fn statement(&self, query: &str) -> Result<Statement> {
         let state = self.context().state();
         let dialect = state.config().options().sql_parser.dialect;
-        let statement = state.sql_to_statement(query, &dialect).map_err(|error| query_fault(query, &error))?;
+        let statement = state
+            .sql_to_statement(query, &dialect)
+            .map_err(|error| query_fault(query, &error))?;
         let reads = match &statement {
             Statement::Statement(parsed) => match parsed.as_ref() {
                 ast::Statement::Query(parsed) => {
@@ -42,7 +51,11 @@ impl SqlCompiler {
             },
             _ => false,
         };
-        if reads { Ok(statement) } else { Err(not_a_query(query)) }
+        if reads {
+            Ok(statement)
+        } else {
+            Err(not_a_query(query))
+        }
     }
 
     /// Compiles a query to a gather over its tables. Rows come out in the order of `ORDER BY`; ties, and queries
@@ -55,23 +68,40 @@ impl SqlCompiler {
         let catalog = self.lock_catalog();
         for (name, schema) in tables {
             session.deregister_table(name.as_str()).map_err(fault)?;
-            session.register_table(name.as_str(), Arc::new(EmptyTable::new(schema.clone()))).map_err(fault)?;
+            session
+                .register_table(name.as_str(), Arc::new(EmptyTable::new(schema.clone())))
+                .map_err(fault)?;
         }
         let statement = self.statement(query)?;
-        let plan = futures::executor::block_on(session.state().statement_to_plan(statement)).map_err(fault)?;
+        let plan = futures::executor::block_on(session.state().statement_to_plan(statement))
+            .map_err(fault)?;
         refuse_writing(&plan).map_err(|_| not_a_query(query))?;
-        tables.keys().for_each(|name| drop(session.deregister_table(name.as_str())));
+        tables
+            .keys()
+            .for_each(|name| drop(session.deregister_table(name.as_str())));
         drop(catalog);
         let plan = plan.transform_up_with_subqueries(|node| {
-            Ok(Transformed::yes(total_order(canonicalize_keys(self.exactly(node)?)?)?))
+            Ok(Transformed::yes(total_order(canonicalize_keys(
+                self.exactly(node)?,
+            )?)?))
         });
         let plan = plan.map_err(fault)?.data;
-        let plan = if ordered(&plan) { plan } else { sort_all(plan).map_err(fault)? };
+        let plan = if ordered(&plan) {
+            plan
+        } else {
+            sort_all(plan).map_err(fault)?
+        };
         let fields: Vec<Field> = plan
             .schema()
             .fields()
             .iter()
-            .map(|field| Field::new(field.name(), logical_type(field.data_type()), field.is_nullable()))
+            .map(|field| {
+                Field::new(
+                    field.name(),
+                    logical_type(field.data_type()),
+                    field.is_nullable(),
+                )
+            })
             .collect();
         let names: Vec<String> = tables.keys().cloned().collect();
         let text = query.to_owned();
@@ -80,7 +110,8 @@ impl SqlCompiler {
             alone: true,
             schema: Arc::new(Schema::new(fields)),
             lower: GatherBy::Query(Arc::new(move |inputs| {
-                let inputs: BTreeMap<&str, LogicalPlan> = names.iter().map(String::as_str).zip(inputs).collect();
+                let inputs: BTreeMap<&str, LogicalPlan> =
+                    names.iter().map(String::as_str).zip(inputs).collect();
                 with_inputs(plan.clone(), &inputs).map_err(|error| query_fault(&text, &error))
             })),
         })
@@ -90,20 +121,30 @@ impl SqlCompiler {
 impl SqlCompiler {
     /// Replaces float aggregates whose bits would depend on the partitioning of rows.
     fn exactly(&self, node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
-        let LogicalPlan::Aggregate(aggregate) = node else { return Ok(node) };
+        let LogicalPlan::Aggregate(aggregate) = node else {
+            return Ok(node);
+        };
         let input = aggregate.input.schema().clone();
         let exact = |expression: Expr| -> Result<Expr, DataFusionError> {
             let name = expression.schema_name().to_string();
             let replaced = expression.transform_up(|part| {
-                let Expr::AggregateFunction(call) = &part else { return Ok(Transformed::no(part)) };
+                let Expr::AggregateFunction(call) = &part else {
+                    return Ok(Transformed::no(part));
+                };
                 let params = &call.params;
                 if params.distinct {
                     let mut call = call.clone();
-                    let keys = call.params.args.into_iter().map(|key| canonical_key_in(key, input.as_ref()));
+                    let keys = call
+                        .params
+                        .args
+                        .into_iter()
+                        .map(|key| canonical_key_in(key, input.as_ref()));
                     call.params.args = keys.collect::<Result<_, _>>()?;
                     return Ok(Transformed::yes(Expr::AggregateFunction(call)));
                 }
-                let ([argument], Some(function)) = (params.args.as_slice(), self.exact(call.func.name())) else {
+                let ([argument], Some(function)) =
+                    (params.args.as_slice(), self.exact(call.func.name()))
+                else {
                     return Ok(Transformed::no(part));
                 };
                 // Sums do not depend on an order; for other functions with an order there is no exact one.
@@ -116,19 +157,38 @@ impl SqlCompiler {
                 }
                 Ok(Transformed::yes(replaced))
             })?;
-            Ok(if replaced.transformed { replaced.data.alias(name) } else { replaced.data })
+            Ok(if replaced.transformed {
+                replaced.data.alias(name)
+            } else {
+                replaced.data
+            })
         };
-        let expressions = aggregate.aggr_expr.into_iter().map(exact).collect::<Result<Vec<_>, _>>()?;
-        Ok(LogicalPlan::Aggregate(Aggregate::try_new(aggregate.input, aggregate.group_expr, expressions)?))
+        let expressions = aggregate
+            .aggr_expr
+            .into_iter()
+            .map(exact)
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(LogicalPlan::Aggregate(Aggregate::try_new(
+            aggregate.input,
+            aggregate.group_expr,
+            expressions,
+        )?))
     }
 }
 
 /// Replaces table scans by the plans of the inputs of the same name.
-fn with_inputs(plan: LogicalPlan, inputs: &BTreeMap<&str, LogicalPlan>) -> Result<LogicalPlan, DataFusionError> {
+fn with_inputs(
+    plan: LogicalPlan,
+    inputs: &BTreeMap<&str, LogicalPlan>,
+) -> Result<LogicalPlan, DataFusionError> {
     let replaced = plan.transform_up_with_subqueries(|node| {
         // Vector widths are known by now, and change the types of expressions that read them.
-        let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::yes(node.recompute_schema()?)) };
-        let Some(input) = inputs.get(scan.table_name.table()) else { return Ok(Transformed::no(node)) };
+        let LogicalPlan::TableScan(scan) = &node else {
+            return Ok(Transformed::yes(node.recompute_schema()?));
+        };
+        let Some(input) = inputs.get(scan.table_name.table()) else {
+            return Ok(Transformed::no(node));
+        };
         let columns = scan.projected_schema.fields().iter().map(|field| {
             let column = Expr::Column(Column::from_name(field.name()));
             canonical_key(column, field.data_type()).alias(field.name())
@@ -149,7 +209,11 @@ impl Visitor for ReadOnlyVisitor {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<()> {
-        if is_read_only(&query.body) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if is_read_only(&query.body) {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
     }
 }
 
@@ -170,7 +234,13 @@ pub fn refuse_writing(plan: &LogicalPlan) -> Result<()> {
         use LogicalPlan as P;
         if matches!(
             node,
-            P::Statement(_) | P::Dml(_) | P::Ddl(_) | P::Copy(_) | P::Explain(_) | P::Analyze(_) | P::DescribeTable(_)
+            P::Statement(_)
+                | P::Dml(_)
+                | P::Ddl(_)
+                | P::Copy(_)
+                | P::Explain(_)
+                | P::Analyze(_)
+                | P::DescribeTable(_)
         ) {
             refused = Some(node.display().to_string());
         }
@@ -179,7 +249,9 @@ pub fn refuse_writing(plan: &LogicalPlan) -> Result<()> {
     walk.map_err(|error| Fault::internal("a query plan cannot be traversed").cause(error))?;
     match refused {
         None => Ok(()),
-        Some(shown) => Err(Fault::new(codes::EXPRESSION, format!("`{shown}` is not a query")).hint(QUERIES_ONLY)),
+        Some(shown) => Err(
+            Fault::new(codes::EXPRESSION, format!("`{shown}` is not a query")).hint(QUERIES_ONLY),
+        ),
     }
 }
 
@@ -195,20 +267,36 @@ fn canonicalize_keys(node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> 
     Ok(match node {
         LogicalPlan::Aggregate(aggregate) => {
             let input = aggregate.input.schema().clone();
-            let keys = aggregate.group_expr.into_iter().map(|key| named_key(key, &input));
+            let keys = aggregate
+                .group_expr
+                .into_iter()
+                .map(|key| named_key(key, &input));
             let keys = keys.collect::<Result<Vec<_>, _>>()?;
-            LogicalPlan::Aggregate(Aggregate::try_new(aggregate.input, keys, aggregate.aggr_expr)?)
+            LogicalPlan::Aggregate(Aggregate::try_new(
+                aggregate.input,
+                keys,
+                aggregate.aggr_expr,
+            )?)
         }
         LogicalPlan::Distinct(Distinct::All(input)) => {
             let schema = input.schema().clone();
-            let keys = schema.columns().into_iter().map(|column| named_key(Expr::Column(column), &schema));
+            let keys = schema
+                .columns()
+                .into_iter()
+                .map(|column| named_key(Expr::Column(column), &schema));
             let keys = keys.collect::<Result<Vec<_>, _>>()?;
-            LogicalPlanBuilder::from(Arc::unwrap_or_clone(input)).project(keys)?.distinct()?.build()?
+            LogicalPlanBuilder::from(Arc::unwrap_or_clone(input))
+                .project(keys)?
+                .distinct()?
+                .build()?
         }
         LogicalPlan::Join(mut join) => {
             let (left, right) = (join.left.schema().clone(), join.right.schema().clone());
             let keys = join.on.into_iter().map(|(here, there)| {
-                Ok((canonical_key_in(here, left.as_ref())?, canonical_key_in(there, right.as_ref())?))
+                Ok((
+                    canonical_key_in(here, left.as_ref())?,
+                    canonical_key_in(there, right.as_ref())?,
+                ))
             });
             join.on = keys.collect::<Result<Vec<_>, DataFusionError>>()?;
             LogicalPlan::Join(join)
@@ -223,7 +311,11 @@ fn named_key(key: Expr, schema: &DFSchema) -> Result<Expr, DataFusionError> {
         return Ok(key);
     }
     let (relation, name) = key.qualified_name();
-    let key = if let Expr::Alias(alias) = key { *alias.expr } else { key };
+    let key = if let Expr::Alias(alias) = key {
+        *alias.expr
+    } else {
+        key
+    };
     Ok(canonical_key_in(key, schema)?.alias_qualified(relation, name))
 }
 
@@ -234,9 +326,9 @@ fn total_order(node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
             sort.expr.extend(all_columns(&sort.input));
             Ok(LogicalPlan::Sort(sort))
         }
-        LogicalPlan::Limit(limit) if !ordered(&limit.input) => {
-            Err(DataFusionError::Plan("LIMIT without ORDER BY is not deterministic".to_owned()))
-        }
+        LogicalPlan::Limit(limit) if !ordered(&limit.input) => Err(DataFusionError::Plan(
+            "LIMIT without ORDER BY is not deterministic".to_owned(),
+        )),
         other => Ok(other),
     }
 }
@@ -252,7 +344,11 @@ fn ordered(plan: &LogicalPlan) -> bool {
 }
 
 fn all_columns(plan: &LogicalPlan) -> Vec<SortExpr> {
-    plan.schema().columns().into_iter().map(|column| Expr::Column(column).sort(true, false)).collect()
+    plan.schema()
+        .columns()
+        .into_iter()
+        .map(|column| Expr::Column(column).sort(true, false))
+        .collect()
 }
 
 fn sort_all(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {

@@ -36,21 +36,31 @@ impl BoundPipeline {
     /// values by time always follow the data.
     pub fn can_hold(&self, ask: AnalyzerId) -> bool {
         let question = &self.asks[ask];
-        let is_by_time = matches!(&self.ops[question.op].op, PlanOp::Map(map) if map.behind.is_some());
+        let is_by_time =
+            matches!(&self.ops[question.op].op, PlanOp::Map(map) if map.behind.is_some());
         !question.ask.per_run && question.ask.of.is_none() && !is_by_time
     }
 
     /// The analyzers of a step whose findings can be held still.
     pub fn held_analyzers(&self, step: &str) -> Vec<AnalyzerId> {
-        (0..self.asks.len()).filter(|ask| self.step_of(*ask) == step && self.can_hold(*ask)).collect()
+        (0..self.asks.len())
+            .filter(|ask| self.step_of(*ask) == step && self.can_hold(*ask))
+            .collect()
     }
 
     /// The other steps whose statistics decide what a step learns.
     pub fn steps_before(&self, step: &str) -> BTreeSet<&str> {
         let asks = self.held_analyzers(step).into_iter();
-        let columns = asks.flat_map(|ask| self.asks[ask].needed_columns()).collect();
-        let before = upstream_analyzers(self, columns).into_iter().filter(|ask| self.can_hold(*ask));
-        before.map(|ask| self.step_of(ask)).filter(|before| *before != step).collect()
+        let columns = asks
+            .flat_map(|ask| self.asks[ask].needed_columns())
+            .collect();
+        let before = upstream_analyzers(self, columns)
+            .into_iter()
+            .filter(|ask| self.can_hold(*ask));
+        before
+            .map(|ask| self.step_of(ask))
+            .filter(|before| *before != step)
+            .collect()
     }
 }
 
@@ -58,12 +68,22 @@ impl BoundPipeline {
 pub(crate) fn check_refit(pipeline: &Pipeline, bound: &BoundPipeline) -> Result<()> {
     let mut faults = Vec::new();
     for node in pipeline.nodes.iter().filter(|node| node.refit.is_some()) {
-        let is_changing = |step: &&&str| pipeline.node(step).is_some_and(|before| before.refit.is_none());
+        let is_changing = |step: &&&str| {
+            pipeline
+                .node(step)
+                .is_some_and(|before| before.refit.is_none())
+        };
         if let Some(before) = bound.steps_before(&node.name).iter().find(is_changing) {
-            let message =
-                format!("`{}` would hold statistics of values that `{before}` learns anew in each run", node.name);
+            let message = format!(
+                "`{}` would hold statistics of values that `{before}` learns anew in each run",
+                node.name
+            );
             let fault = Fault::new(codes::BAD_VALUE, message).step(&node.name);
-            faults.push(fault.hint(format!("give `{before}` a `refit`, too")).at(node.at.as_ref()));
+            faults.push(
+                fault
+                    .hint(format!("give `{before}` a `refit`, too"))
+                    .at(node.at.as_ref()),
+            );
         }
     }
     Fault::combine(faults).map_or(Ok(()), Err)

@@ -13,17 +13,27 @@ use crate::Transform;
 
 /// A transform whose value is its configuration: serde gives the canonical form, schemars the JSON Schema.
 /// Implement this and register the type to use it in specs.
-pub trait ConfiguredTransform: Transform + Serialize + DeserializeOwned + JsonSchema + Sized + 'static {
+pub trait ConfiguredTransform:
+    Transform + Serialize + DeserializeOwned + JsonSchema + Sized + 'static
+{
     /// The key in a spec: a snake_case noun or verb.
     const NAME: &'static str;
 
     /// Builds a step that uses this transform. Its configuration is read again as one from a spec is.
     fn step(&self) -> Result<Step> {
         let config = serde_json::to_value(self).map_err(|error| {
-            Fault::internal(format!("the configuration of `{}` cannot be serialized", Self::NAME)).cause(error)
+            Fault::internal(format!(
+                "the configuration of `{}` cannot be serialized",
+                Self::NAME
+            ))
+            .cause(error)
         })?;
         ConfigError::parse::<Self>(config.clone()).map_err(|error| error.into_fault(Self::NAME))?;
-        Ok(Step { kind: Self::NAME.to_owned(), config, at: None })
+        Ok(Step {
+            kind: Self::NAME.to_owned(),
+            config,
+            at: None,
+        })
     }
 }
 
@@ -56,7 +66,8 @@ impl TransformRegistry {
             schema: |generator| generator.subschema_for::<T>(),
             canonical: |config| {
                 let transform: T = ConfigError::parse(config)?;
-                serde_json::to_value(transform).map_err(|error| ConfigError::whole(error.to_string()))
+                serde_json::to_value(transform)
+                    .map_err(|error| ConfigError::whole(error.to_string()))
             },
             build: |config| Ok(Arc::new(ConfigError::parse::<T>(config)?)),
         };
@@ -72,13 +83,17 @@ impl TransformRegistry {
     /// A transform by name; the fault contains the nearest name.
     pub fn kind(&self, name: &str) -> Result<&TransformKind> {
         self.0.get(name).ok_or_else(|| {
-            let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no transform `{name}`"));
+            let fault = Fault::new(
+                codes::UNKNOWN_NAME,
+                format!("there is no transform `{name}`"),
+            );
             fault.suggest(name, self.0.keys().copied(), "the transforms are")
         })
     }
 
     /// Builds the transform of a step.
     pub fn build(&self, step: &Step) -> Result<Arc<dyn Transform>> {
-        (self.kind(&step.kind)?.build)(step.config.clone()).map_err(|error| error.into_fault(&step.kind))
+        (self.kind(&step.kind)?.build)(step.config.clone())
+            .map_err(|error| error.into_fault(&step.kind))
     }
 }

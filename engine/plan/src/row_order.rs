@@ -3,7 +3,9 @@
 use forebay_model::{BoundValue, ColumnExtent, Dataset};
 
 use crate::slice::slice_for_columns;
-use crate::{BaseDataset, BaseId, BoundPipeline, MatchDirection, OpId, OpStream, PlanOp, WindowRowOrder};
+use crate::{
+    BaseDataset, BaseId, BoundPipeline, MatchDirection, OpId, OpStream, PlanOp, WindowRowOrder,
+};
 
 /// A row order with its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,40 +26,67 @@ pub fn choose_row_order<'a>(
     if let PlanOp::Join(join) = &bound.ops[op].op {
         if JoinedExtents::of(bound, op, dataset).is_some_and(|extents| extents.follow()) {
             let why = "joins a history of another step, with the last row of each key held";
-            return RowOrderChoice { row_order: WindowRowOrder::Time, why };
+            return RowOrderChoice {
+                row_order: WindowRowOrder::Time,
+                why,
+            };
         }
         let why = match join.as_of() {
-            Some(as_of) if as_of.direction == MatchDirection::Backward && as_of.known_at.is_none() => {
+            Some(as_of)
+                if as_of.direction == MatchDirection::Backward && as_of.known_at.is_none() =>
+            {
                 "joins rows of another step, without a sort where both sides come in order of time"
             }
             _ => "joins rows of another step",
         };
-        return RowOrderChoice { row_order: WindowRowOrder::Sorted, why };
+        return RowOrderChoice {
+            row_order: WindowRowOrder::Sorted,
+            why,
+        };
     }
-    let (PlanOp::Window(window), Some(flow)) = (&bound.ops[op].op, bound.window_inputs.get(&op)) else {
-        return RowOrderChoice { row_order: WindowRowOrder::Time, why: "is not a window" };
+    let (PlanOp::Window(window), Some(flow)) = (&bound.ops[op].op, bound.window_inputs.get(&op))
+    else {
+        return RowOrderChoice {
+            row_order: WindowRowOrder::Time,
+            why: "is not a window",
+        };
     };
     if window.backward {
-        return RowOrderChoice { row_order: WindowRowOrder::Sorted, why: "reads series backward" };
+        return RowOrderChoice {
+            row_order: WindowRowOrder::Sorted,
+            why: "reads series backward",
+        };
     }
     let [stream] = flow.streams.as_slice() else {
-        return RowOrderChoice { row_order: WindowRowOrder::Time, why: "reads its inputs one after the other" };
+        return RowOrderChoice {
+            row_order: WindowRowOrder::Time,
+            why: "reads its inputs one after the other",
+        };
     };
     let Some(dataset) = dataset(stream.base) else {
-        return RowOrderChoice { row_order: WindowRowOrder::Time, why: "reads rows whose order is not known yet" };
+        return RowOrderChoice {
+            row_order: WindowRowOrder::Time,
+            why: "reads rows whose order is not known yet",
+        };
     };
     let follow = |column: &String| follow_each_other(dataset, &base_column(bound, stream, column)?);
     match (follow(&window.time), window.keys.first().and_then(follow)) {
-        (Some(true), _) => {
-            RowOrderChoice { row_order: WindowRowOrder::Time, why: "reads spans that follow each other in time" }
-        }
-        (None, _) => RowOrderChoice { row_order: WindowRowOrder::Time, why: "reads spans whose times are not known" },
-        (Some(false), Some(true)) => {
-            RowOrderChoice { row_order: WindowRowOrder::Key, why: "reads spans that follow each other by key" }
-        }
-        (Some(false), _) => {
-            RowOrderChoice { row_order: WindowRowOrder::Sorted, why: "reads spans that overlap in time" }
-        }
+        (Some(true), _) => RowOrderChoice {
+            row_order: WindowRowOrder::Time,
+            why: "reads spans that follow each other in time",
+        },
+        (None, _) => RowOrderChoice {
+            row_order: WindowRowOrder::Time,
+            why: "reads spans whose times are not known",
+        },
+        (Some(false), Some(true)) => RowOrderChoice {
+            row_order: WindowRowOrder::Key,
+            why: "reads spans that follow each other by key",
+        },
+        (Some(false), _) => RowOrderChoice {
+            row_order: WindowRowOrder::Sorted,
+            why: "reads spans that overlap in time",
+        },
     }
 }
 
@@ -77,7 +106,9 @@ impl JoinedExtents {
         op: OpId,
         dataset: &dyn Fn(BaseId) -> Option<&'a Dataset>,
     ) -> Option<JoinedExtents> {
-        let PlanOp::Join(join) = &bound.ops[op].op else { return None };
+        let PlanOp::Join(join) = &bound.ops[op].op else {
+            return None;
+        };
         let as_of = join.as_of()?;
         let is_backward = as_of.direction == MatchDirection::Backward && as_of.known_at.is_none();
         if !is_backward || join.keys.is_empty() {
@@ -101,16 +132,24 @@ impl JoinedExtents {
         }
         let extents = |stream: &OpStream, column: &str| {
             let extents = span_extents(dataset(stream.base)?, column)?;
-            let ticks =
-                |extent: &ColumnExtent| matches!((&extent.min, &extent.max), (BoundValue::Int(_), BoundValue::Int(_)));
+            let ticks = |extent: &ColumnExtent| {
+                matches!(
+                    (&extent.min, &extent.max),
+                    (BoundValue::Int(_), BoundValue::Int(_))
+                )
+            };
             extents.iter().all(ticks).then_some(extents)
         };
-        Some(JoinedExtents { here: extents(here, &own)?, there: extents(there, &other)? })
+        Some(JoinedExtents {
+            here: extents(here, &own)?,
+            there: extents(there, &other)?,
+        })
     }
 
     /// Whether this side is a history, and the spans of both sides follow each other in time.
     fn follow(&self) -> bool {
-        let follow = |extents: &[ColumnExtent]| extents.windows(2).all(|pair| pair[0].max <= pair[1].min);
+        let follow =
+            |extents: &[ColumnExtent]| extents.windows(2).all(|pair| pair[0].max <= pair[1].min);
         self.here.len() > 1 && follow(&self.here) && follow(&self.there)
     }
 }
@@ -127,13 +166,24 @@ pub(crate) struct JoinSide<'a> {
 impl<'a> JoinSide<'a> {
     /// This side and the other one; `None` unless each is one stream.
     pub fn both(bound: &'a BoundPipeline, op: OpId) -> Option<[JoinSide<'a>; 2]> {
-        let PlanOp::Join(join) = &bound.ops[op].op else { return None };
+        let PlanOp::Join(join) = &bound.ops[op].op else {
+            return None;
+        };
         let (here, there) = (bound.window_inputs.get(&op)?, bound.join_inputs.get(&op)?);
-        let ([here], [there]) = (here.streams.as_slice(), there.streams.as_slice()) else { return None };
+        let ([here], [there]) = (here.streams.as_slice(), there.streams.as_slice()) else {
+            return None;
+        };
         let side = |stream: &'a OpStream, needed: Vec<&str>| {
             let (positions, columns) = slice_for_columns(bound, stream, &needed);
-            let ops = positions.into_iter().map(|position| stream.ops[position]).collect();
-            JoinSide { stream, ops, columns }
+            let ops = positions
+                .into_iter()
+                .map(|position| stream.ops[position])
+                .collect();
+            JoinSide {
+                stream,
+                ops,
+                columns,
+            }
         };
         let own = join.columns_here().map(String::as_str).collect();
         let other = join.columns_there().map(String::as_str).collect();
@@ -166,7 +216,11 @@ pub fn base_column(bound: &BoundPipeline, stream: &OpStream, column: &str) -> Op
 /// Extents of a column per span; `None` if one is unknown.
 pub fn span_extents(dataset: &Dataset, column: &str) -> Option<Vec<ColumnExtent>> {
     let watched = dataset.watched.iter().position(|name| name == column)?;
-    dataset.spans.iter().map(|span| span.extent(watched)).collect()
+    dataset
+        .spans
+        .iter()
+        .map(|span| span.extent(watched))
+        .collect()
 }
 
 /// Whether the extents of consecutive spans do not overlap; `None` if they are unknown.

@@ -19,7 +19,16 @@ pub(crate) struct SliceTarget<'a> {
 impl BoundAnalyzer {
     /// The columns that the analyzer reads after `after` operations.
     pub(crate) fn slice_target(&self, after: usize) -> SliceTarget<'_> {
-        SliceTarget { after, columns: self.ask.inputs.iter().chain(&self.part).map(String::as_str).collect() }
+        SliceTarget {
+            after,
+            columns: self
+                .ask
+                .inputs
+                .iter()
+                .chain(&self.part)
+                .map(String::as_str)
+                .collect(),
+        }
     }
 }
 
@@ -36,7 +45,11 @@ pub(crate) struct StreamSlice {
 
 /// Slices a stream backward. An operation is needed if it selects rows, or if one of its outputs is needed after
 /// it.
-pub(crate) fn slice_stream(bound: &BoundPipeline, stream: &OpStream, wanted: &[SliceTarget<'_>]) -> StreamSlice {
+pub(crate) fn slice_stream(
+    bound: &BoundPipeline,
+    stream: &OpStream,
+    wanted: &[SliceTarget<'_>],
+) -> StreamSlice {
     let last = wanted.iter().map(|want| want.after).max().unwrap_or(0);
     let mut live: BTreeSet<String> = BTreeSet::new();
     let mut live_rows: BTreeSet<String> = BTreeSet::new();
@@ -44,12 +57,21 @@ pub(crate) fn slice_stream(bound: &BoundPipeline, stream: &OpStream, wanted: &[S
     for position in (0..=last).rev() {
         for want in wanted.iter().filter(|want| want.after == position) {
             live.extend(want.columns.iter().map(|column| (*column).to_owned()));
-            live_rows.extend(want.columns.iter().filter(|c| c.starts_with(PART_PREFIX)).map(|c| (*c).to_owned()));
+            live_rows.extend(
+                want.columns
+                    .iter()
+                    .filter(|c| c.starts_with(PART_PREFIX))
+                    .map(|c| (*c).to_owned()),
+            );
         }
-        let Some(before) = position.checked_sub(1) else { break };
+        let Some(before) = position.checked_sub(1) else {
+            break;
+        };
         match &bound.ops[stream.ops[before]].op {
             PlanOp::Map(map) => {
-                let writes = |set: &BTreeSet<String>| map.writes.iter().any(|field| set.contains(field.name()));
+                let writes = |set: &BTreeSet<String>| {
+                    map.writes.iter().any(|field| set.contains(field.name()))
+                };
                 if writes(&live) {
                     ops.push(before);
                     for set in [&mut live, &mut live_rows] {
@@ -85,12 +107,16 @@ pub(crate) fn slice_stream(bound: &BoundPipeline, stream: &OpStream, wanted: &[S
             // Outputs are sliced one by one, but inputs are read as a whole: the window state must not depend on
             // which outputs are requested.
             PlanOp::Window(window) => {
-                let writes = |set: &BTreeSet<String>| window.writes.iter().any(|field| set.contains(field.name()));
+                let writes = |set: &BTreeSet<String>| {
+                    window.writes.iter().any(|field| set.contains(field.name()))
+                };
                 if writes(&live) {
                     ops.push(before);
                     for set in [&mut live, &mut live_rows] {
                         if writes(set) {
-                            set.retain(|name| !window.writes.iter().any(|field| field.name() == name));
+                            set.retain(|name| {
+                                !window.writes.iter().any(|field| field.name() == name)
+                            });
                             set.extend(window.columns().cloned());
                         }
                     }
@@ -98,7 +124,8 @@ pub(crate) fn slice_stream(bound: &BoundPipeline, stream: &OpStream, wanted: &[S
             }
             // The sorts before have read its inputs; with precomputed outputs none of them is needed.
             PlanOp::Join(join) => {
-                let writes = |set: &BTreeSet<String>| join.writes().any(|field| set.contains(field.name()));
+                let writes =
+                    |set: &BTreeSet<String>| join.writes().any(|field| set.contains(field.name()));
                 if writes(&live) {
                     ops.push(before);
                     for set in [&mut live, &mut live_rows] {
@@ -110,15 +137,24 @@ pub(crate) fn slice_stream(bound: &BoundPipeline, stream: &OpStream, wanted: &[S
         }
     }
     ops.reverse();
-    let names = bound.base_schemas[stream.base].fields().iter().map(|field| field.name());
+    let names = bound.base_schemas[stream.base]
+        .fields()
+        .iter()
+        .map(|field| field.name());
     let columns = names.filter(|name| live.contains(*name)).cloned().collect();
-    StreamSlice { ops, columns, row_columns: live_rows }
+    StreamSlice {
+        ops,
+        columns,
+        row_columns: live_rows,
+    }
 }
 
 /// Pruning conditions: they hold for every row that a scan needs, over columns of its base. Taken from the filters
 /// at the start of its only stream, before anything else changes a column.
 pub fn pruning_conditions(bound: &BoundPipeline, scan: &ColumnScan) -> Vec<Expr> {
-    let [stream] = scan.streams.as_slice() else { return Vec::new() };
+    let [stream] = scan.streams.as_slice() else {
+        return Vec::new();
+    };
     let mut written: BTreeSet<&str> = BTreeSet::new();
     let mut conditions = Vec::new();
     for (position, op) in stream.stream.ops.iter().enumerate() {
@@ -128,20 +164,41 @@ pub fn pruning_conditions(bound: &BoundPipeline, scan: &ColumnScan) -> Vec<Expr>
         }
         match &bound.ops[*op].op {
             PlanOp::Keep(keep) => {
-                if keep.reads.iter().all(|column| !written.contains(column.as_str())) {
+                if keep
+                    .reads
+                    .iter()
+                    .all(|column| !written.contains(column.as_str()))
+                {
                     conditions.extend(keep.condition.clone());
                 }
             }
-            PlanOp::Map(map) => written.extend(map.writes.iter().map(|field| field.name().as_str())),
+            PlanOp::Map(map) => {
+                written.extend(map.writes.iter().map(|field| field.name().as_str()))
+            }
             // A window needs the rows that a later filter removes.
-            PlanOp::Window(_) | PlanOp::Join(_) | PlanOp::Expand(_) | PlanOp::Project(_) | PlanOp::Gather(_) => break,
+            PlanOp::Window(_)
+            | PlanOp::Join(_)
+            | PlanOp::Expand(_)
+            | PlanOp::Project(_)
+            | PlanOp::Gather(_) => break,
         }
     }
     conditions
 }
 
 /// Slices a stream for columns at its end. Returns the indices of the operations and the columns of the base.
-pub fn slice_for_columns(bound: &BoundPipeline, stream: &OpStream, columns: &[&str]) -> (Vec<usize>, Vec<String>) {
-    let slice = slice_stream(bound, stream, &[SliceTarget { after: stream.ops.len(), columns: columns.to_vec() }]);
+pub fn slice_for_columns(
+    bound: &BoundPipeline,
+    stream: &OpStream,
+    columns: &[&str],
+) -> (Vec<usize>, Vec<String>) {
+    let slice = slice_stream(
+        bound,
+        stream,
+        &[SliceTarget {
+            after: stream.ops.len(),
+            columns: columns.to_vec(),
+        }],
+    );
     (slice.ops, slice.columns)
 }

@@ -26,11 +26,22 @@ pub fn part_name(column: &str) -> &str {
 /// missing.
 pub fn split_operation(split: &DataSplit, schema: &Schema, sql: &SqlCompiler) -> Result<MapOp> {
     match split {
-        DataSplit::Expressions(parts) => {
-            conditions(parts.iter().map(|(name, text)| (name.as_str(), text.clone())), schema, sql)
-        }
-        DataSplit::Time { column, parts, ends, embargo } => conditions(
-            time_conditions(column, parts, ends, embargo.as_deref())?.iter().map(|(n, t)| (*n, t.clone())),
+        DataSplit::Expressions(parts) => conditions(
+            parts
+                .iter()
+                .map(|(name, text)| (name.as_str(), text.clone())),
+            schema,
+            sql,
+        ),
+        DataSplit::Time {
+            column,
+            parts,
+            ends,
+            embargo,
+        } => conditions(
+            time_conditions(column, parts, ends, embargo.as_deref())?
+                .iter()
+                .map(|(n, t)| (*n, t.clone())),
             schema,
             sql,
         ),
@@ -46,7 +57,10 @@ fn time_conditions<'a>(
     embargo: Option<&str>,
 ) -> Result<Vec<(&'a str, String)>> {
     if ends.len() + 1 != parts.len() {
-        return Err(Fault::new(codes::BAD_VALUE, "a split by time has one boundary fewer than it has parts"));
+        return Err(Fault::new(
+            codes::BAD_VALUE,
+            "a split by time has one boundary fewer than it has parts",
+        ));
     }
     let quoted = sql_name(column);
     let gap = match embargo {
@@ -55,10 +69,24 @@ fn time_conditions<'a>(
     };
     let mut conditions = Vec::new();
     for (i, part) in parts.iter().enumerate() {
-        let from = (i > 0).then(|| format!("{quoted} >= TIMESTAMP '{}'", ends[i - 1].replace('\'', "''")));
-        let to = ends.get(i).map(|end| format!("{quoted} < TIMESTAMP '{}'{gap}", end.replace('\'', "''")));
+        let from = (i > 0).then(|| {
+            format!(
+                "{quoted} >= TIMESTAMP '{}'",
+                ends[i - 1].replace('\'', "''")
+            )
+        });
+        let to = ends
+            .get(i)
+            .map(|end| format!("{quoted} < TIMESTAMP '{}'{gap}", end.replace('\'', "''")));
         let condition = from.into_iter().chain(to).collect::<Vec<_>>().join(" AND ");
-        conditions.push((part.as_str(), if condition.is_empty() { "TRUE".to_owned() } else { condition }));
+        conditions.push((
+            part.as_str(),
+            if condition.is_empty() {
+                "TRUE".to_owned()
+            } else {
+                condition
+            },
+        ));
     }
     Ok(conditions)
 }
@@ -76,22 +104,32 @@ fn interval(text: &str) -> Result<String> {
     };
     match digits.parse::<u32>() {
         Ok(count) if !unit.is_empty() => Ok(format!("{count} {unit}")),
-        _ => Err(Fault::new(codes::BAD_VALUE, format!("`{text}` is not a length of time"))
-            .hint("write a whole number and a unit: 30m, 12h, 7d or 2w")),
+        _ => Err(Fault::new(
+            codes::BAD_VALUE,
+            format!("`{text}` is not a length of time"),
+        )
+        .hint("write a whole number and a unit: 30m, 12h, 7d or 2w")),
     }
 }
 
-fn conditions<'a>(parts: impl Iterator<Item = (&'a str, String)>, schema: &Schema, sql: &SqlCompiler) -> Result<MapOp> {
+fn conditions<'a>(
+    parts: impl Iterator<Item = (&'a str, String)>,
+    schema: &Schema,
+    sql: &SqlCompiler,
+) -> Result<MapOp> {
     let mut reads: Vec<String> = Vec::new();
     let mut writes = Vec::new();
     let mut kernels = Vec::new();
     for (name, text) in parts {
         let expression = sql.condition(&text, schema)?;
         let inputs = expression.reads.iter().map(|read| {
-            reads.iter().position(|known| known == read).unwrap_or_else(|| {
-                reads.push(read.clone());
-                reads.len() - 1
-            })
+            reads
+                .iter()
+                .position(|known| known == read)
+                .unwrap_or_else(|| {
+                    reads.push(read.clone());
+                    reads.len() - 1
+                })
         });
         kernels.push((inputs.collect::<Vec<usize>>(), expression.kernel));
         writes.push(Field::new(part_column(name), DataType::Boolean, true));
@@ -99,7 +137,8 @@ fn conditions<'a>(parts: impl Iterator<Item = (&'a str, String)>, schema: &Schem
     Ok(MapOp::new(reads, writes, move |inputs, rows| {
         let mut outputs = Vec::with_capacity(kernels.len());
         for (wanted, kernel) in &kernels {
-            let columns: Vec<ArrayRef> = wanted.iter().map(|index| inputs[*index].clone()).collect();
+            let columns: Vec<ArrayRef> =
+                wanted.iter().map(|index| inputs[*index].clone()).collect();
             outputs.extend(kernel(&columns, rows)?);
         }
         Ok(outputs)
@@ -109,7 +148,9 @@ fn conditions<'a>(parts: impl Iterator<Item = (&'a str, String)>, schema: &Schem
 /// Assigns rows by the hash of the keys' text to a million slots. A key never changes its slot.
 fn by_hash(keys: &[String], parts: &[(String, u32)], seed: u64, schema: &Schema) -> Result<MapOp> {
     for key in keys {
-        schema.field_with_name(key).map_err(|_| crate::column_selector::unknown_column(key, schema))?;
+        schema
+            .field_with_name(key)
+            .map_err(|_| crate::column_selector::unknown_column(key, schema))?;
     }
     let mut slot = 0;
     let ranges: Vec<(u64, u64)> = parts
@@ -120,22 +161,35 @@ fn by_hash(keys: &[String], parts: &[(String, u32)], seed: u64, schema: &Schema)
             (from, slot)
         })
         .collect();
-    let writes: Vec<Field> =
-        parts.iter().map(|(name, _)| Field::new(part_column(name), DataType::Boolean, false)).collect();
+    let writes: Vec<Field> = parts
+        .iter()
+        .map(|(name, _)| Field::new(part_column(name), DataType::Boolean, false))
+        .collect();
     Ok(MapOp::new(keys.to_vec(), writes, move |inputs, rows| {
         let mut hashes = vec![seed; rows];
         for column in inputs {
             let of_value = |text: Option<&str>| text.map_or(1, |text| xxh3_64(text.as_bytes()));
-            for (hash, value) in hashes.iter_mut().zip(StringColumn::of(column)?.map(of_value)?) {
+            for (hash, value) in hashes
+                .iter_mut()
+                .zip(StringColumn::of(column)?.map(of_value)?)
+            {
                 *hash = xxh3_64_with_seed(&value.to_le_bytes(), *hash);
             }
         }
         // Multiplication maps 64 bits to slots without the bias of a remainder.
-        let slots: Vec<u64> = hashes.iter().map(|hash| ((u128::from(*hash) * 1_000_000) >> 64) as u64).collect();
+        let slots: Vec<u64> = hashes
+            .iter()
+            .map(|hash| ((u128::from(*hash) * 1_000_000) >> 64) as u64)
+            .collect();
         Ok(ranges
             .iter()
             .map(|(from, to)| {
-                Arc::new(slots.iter().map(|slot| Some(from <= slot && slot < to)).collect::<BooleanArray>()) as ArrayRef
+                Arc::new(
+                    slots
+                        .iter()
+                        .map(|slot| Some(from <= slot && slot < to))
+                        .collect::<BooleanArray>(),
+                ) as ArrayRef
             })
             .collect())
     }))

@@ -60,13 +60,22 @@ impl SqlCompiler {
         let logical = self.context().parse_sql_expr(text, &all).map_err(fault)?;
         let simple = self.simplified(&logical, schema).map_err(fault)?;
         // A narrow schema: batches need only the columns that are read.
-        let wide = self.context().create_physical_expr(simple.clone(), &all).map_err(fault)?;
+        let wide = self
+            .context()
+            .create_physical_expr(simple.clone(), &all)
+            .map_err(fault)?;
         let mut reads: Vec<_> = collect_columns(&wide).into_iter().collect();
         reads.sort_unstable_by_key(|column| column.index());
-        let fields: Vec<Field> = reads.iter().map(|column| schema.field(column.index()).clone()).collect();
+        let fields: Vec<Field> = reads
+            .iter()
+            .map(|column| schema.field(column.index()).clone())
+            .collect();
         let narrow = Arc::new(Schema::new(fields));
         let narrow_df = DFSchema::try_from(narrow.as_ref().clone()).map_err(fault)?;
-        let physical = self.context().create_physical_expr(simple, &narrow_df).map_err(fault)?;
+        let physical = self
+            .context()
+            .create_physical_expr(simple, &narrow_df)
+            .map_err(fault)?;
         let physical = with_overflow_checks(physical).map_err(fault)?;
         let data_type = physical.data_type(&narrow).map_err(fault)?;
         let nullable = physical.nullable(&narrow).map_err(fault)?;
@@ -76,7 +85,11 @@ impl SqlCompiler {
         // Layouts vary between spans, but the expression is compiled for logical types. Columns declared as
         // non-nullable may contain nulls.
         let open = Arc::new(Schema::new(
-            narrow.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect::<Vec<_>>(),
+            narrow
+                .fields()
+                .iter()
+                .map(|field| field.as_ref().clone().with_nullable(true))
+                .collect::<Vec<_>>(),
         ));
         let kernel: ColumnKernel = Arc::new(move |inputs, rows| {
             let columns = inputs
@@ -86,22 +99,39 @@ impl SqlCompiler {
                 .collect::<Result<Vec<_>>>()?;
             let options = RecordBatchOptions::new().with_row_count(Some(rows));
             let batch = RecordBatch::try_new_with_options(open.clone(), columns, &options)?;
-            let value = physical.evaluate(&batch).and_then(|value| value.into_array(rows));
+            let value = physical
+                .evaluate(&batch)
+                .and_then(|value| value.into_array(rows));
             let value = value.map_err(|error| {
                 let reason = error.to_string();
                 let (code, hint) = if reason.contains("Divide by zero") {
-                    (codes::OVERFLOW, "filter such rows, or divide by `nullif(..., 0)`, which gives null")
+                    (
+                        codes::OVERFLOW,
+                        "filter such rows, or divide by `nullif(..., 0)`, which gives null",
+                    )
                 } else if reason.contains("verflow") {
-                    (codes::OVERFLOW, "compute with a wider type, such as `cast(... as double)`")
+                    (
+                        codes::OVERFLOW,
+                        "compute with a wider type, such as `cast(... as double)`",
+                    )
                 } else {
-                    (codes::BAD_ROW, "filter such rows, or use `try_cast`, which gives null")
+                    (
+                        codes::BAD_ROW,
+                        "filter such rows, or use `try_cast`, which gives null",
+                    )
                 };
-                Fault::new(code, format!("`{text}` cannot be computed")).hint(hint).cause(error)
+                Fault::new(code, format!("`{text}` cannot be computed"))
+                    .hint(hint)
+                    .cause(error)
             })?;
             Ok(vec![to_type(&value, &wanted)?])
         });
         Ok(CompiledExpression {
-            reads: narrow.fields().iter().map(|field| field.name().clone()).collect(),
+            reads: narrow
+                .fields()
+                .iter()
+                .map(|field| field.name().clone())
+                .collect(),
             field,
             kernel,
             logical,
@@ -111,12 +141,21 @@ impl SqlCompiler {
     /// Coerces types and rewrites functions: some, such as `coalesce`, run only in rewritten form. All columns are
     /// treated as nullable.
     fn simplified(&self, expression: &Expr, schema: &Schema) -> Result<Expr, DataFusionError> {
-        let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+        let fields = schema
+            .fields()
+            .iter()
+            .map(|field| field.as_ref().clone().with_nullable(true));
         let open = Arc::new(DFSchema::try_from(Schema::new(fields.collect::<Vec<_>>()))?);
         let options = Arc::clone(self.context().state().config_options());
-        let info = SimplifyContext::builder().with_schema(open.clone()).with_config_options(options).build();
+        let info = SimplifyContext::builder()
+            .with_schema(open.clone())
+            .with_config_options(options)
+            .build();
         let simplifier = ExprSimplifier::new(info);
-        canonicalize_nan(simplifier.simplify(simplifier.coerce(expression.clone(), &open)?)?, &open)
+        canonicalize_nan(
+            simplifier.simplify(simplifier.coerce(expression.clone(), &open)?)?,
+            &open,
+        )
     }
 
     /// Compiles an expression that must be a condition.
@@ -125,10 +164,11 @@ impl SqlCompiler {
         match expression.field.data_type() {
             DataType::Boolean => Ok(expression),
             DataType::Null => Ok(expression),
-            other => {
-                Err(Fault::new(codes::EXPRESSION, format!("`{text}` is {}, not a condition", data_type_words(other)))
-                    .hint("compare it with something, such as `... > 0`"))
-            }
+            other => Err(Fault::new(
+                codes::EXPRESSION,
+                format!("`{text}` is {}, not a condition", data_type_words(other)),
+            )
+            .hint("compare it with something, such as `... > 0`")),
         }
     }
 
@@ -137,7 +177,9 @@ impl SqlCompiler {
         let options = self.context().copied_config();
         let dialect = options.options().sql_parser.dialect;
         if let Some((name, _)) = text.split_once(": ")
-            && name.chars().all(|letter| letter.is_alphanumeric() || letter == '_')
+            && name
+                .chars()
+                .all(|letter| letter.is_alphanumeric() || letter == '_')
         {
             // The parser would read a path into JSON.
             let fault = Fault::new(codes::EXPRESSION, format!("`{text}` is not SQL"));
@@ -155,7 +197,9 @@ impl SqlCompiler {
         let state = self.context().state_ref();
         let state = state.read();
         let unstable = visit_expressions(parsed, |part| {
-            let ast::Expr::Function(call) = part else { return ControlFlow::Continue(()) };
+            let ast::Expr::Function(call) = part else {
+                return ControlFlow::Continue(());
+            };
             let called = call.name.to_string().to_lowercase();
             let function = state.scalar_functions().get(&called);
             match function.map(|function| function.signature().volatility) {
@@ -163,27 +207,48 @@ impl SqlCompiler {
                 Some(volatility) => ControlFlow::Break((called, volatility)),
             }
         });
-        let ControlFlow::Break((called, volatility)) = unstable else { return Ok(()) };
-        let text: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(80).collect();
+        let ControlFlow::Break((called, volatility)) = unstable else {
+            return Ok(());
+        };
+        let text: String = text
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .chars()
+            .take(80)
+            .collect();
         let hint = match volatility {
             Volatility::Stable => {
                 "declare a parameter such as `as_of: { type: date }`, and write `DATE '${as_of}'`: the time is an input of the run"
             }
-            _ => "give the value as a parameter, or compute it from columns: `hash_bucket` spreads keys evenly",
+            _ => {
+                "give the value as a parameter, or compute it from columns: `hash_bucket` spreads keys evenly"
+            }
         };
         let message = format!("`{text}` uses `{called}`, which changes from run to run");
-        Err(Fault::new(codes::EXPRESSION, message).fragment(called, 0).hint(hint))
+        Err(Fault::new(codes::EXPRESSION, message)
+            .fragment(called, 0)
+            .hint(hint))
     }
 
     /// Sets the functions of one double that replace float aggregates in queries.
-    pub fn with_exact(mut self, functions: impl IntoIterator<Item = (&'static str, AggregateUDF)>) -> Self {
-        self.exact = functions.into_iter().map(|(name, function)| (name, Arc::new(function))).collect();
+    pub fn with_exact(
+        mut self,
+        functions: impl IntoIterator<Item = (&'static str, AggregateUDF)>,
+    ) -> Self {
+        self.exact = functions
+            .into_iter()
+            .map(|(name, function)| (name, Arc::new(function)))
+            .collect();
         self
     }
 
     /// Registers the functions that compiled queries use beside those of the engine. A process that executes a part of
     /// a query looks them up by name.
-    pub fn register_functions(&self, registry: &mut dyn FunctionRegistry) -> Result<(), DataFusionError> {
+    pub fn register_functions(
+        &self,
+        registry: &mut dyn FunctionRegistry,
+    ) -> Result<(), DataFusionError> {
         registry.register_udf(Arc::new(canonical_key_function().clone()))?;
         for (_, function) in &self.exact {
             registry.register_udaf(function.clone())?;
@@ -192,7 +257,10 @@ impl SqlCompiler {
     }
 
     pub(crate) fn exact(&self, name: &str) -> Option<&AggregateUDF> {
-        self.exact.iter().find(|(known, _)| *known == name).map(|(_, function)| function.as_ref())
+        self.exact
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, function)| function.as_ref())
     }
 
     /// Waits until no other thread has tables in the catalog.
@@ -214,14 +282,22 @@ impl SqlCompiler {
 
 /// Casts a column; free if it has the type already.
 pub(crate) fn to_type(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef> {
-    if column.data_type() == wanted { Ok(column.clone()) } else { Ok(cast(column, wanted)?) }
+    if column.data_type() == wanted {
+        Ok(column.clone())
+    } else {
+        Ok(cast(column, wanted)?)
+    }
 }
 
 /// Makes arithmetic fail on integer overflow instead of wrapping.
-fn with_overflow_checks(physical: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
+fn with_overflow_checks(
+    physical: Arc<dyn PhysicalExpr>,
+) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
     let done = physical.transform(|part| {
         Ok(match part.downcast_ref::<BinaryExpr>() {
-            Some(binary) => Transformed::yes(Arc::new(binary.clone().with_fail_on_overflow(true)) as _),
+            Some(binary) => {
+                Transformed::yes(Arc::new(binary.clone().with_fail_on_overflow(true)) as _)
+            }
             None => Transformed::no(part),
         })
     });
@@ -244,7 +320,9 @@ mod tests {
 
     #[test]
     fn reads_only_what_it_names() {
-        let expression = SqlCompiler::default().expression("Qty * price", &schema()).unwrap();
+        let expression = SqlCompiler::default()
+            .expression("Qty * price", &schema())
+            .unwrap();
         assert_eq!(expression.reads, ["Qty", "price"]);
         assert_eq!(expression.field.data_type(), &DataType::Float64);
         let inputs: Vec<ArrayRef> = vec![
@@ -252,15 +330,26 @@ mod tests {
             Arc::new(arrow::array::Float64Array::from(vec![1.5, 2.0])),
         ];
         let out = (expression.kernel)(&inputs, 2).unwrap();
-        assert_eq!(out[0].as_primitive::<Float64Type>().iter().collect::<Vec<_>>(), [Some(3.0), None]);
+        assert_eq!(
+            out[0]
+                .as_primitive::<Float64Type>()
+                .iter()
+                .collect::<Vec<_>>(),
+            [Some(3.0), None]
+        );
     }
 
     #[test]
     fn accepts_dictionaries_where_strings_are_declared() {
-        let expression = SqlCompiler::default().condition("item = 'a'", &schema()).unwrap();
+        let expression = SqlCompiler::default()
+            .condition("item = 'a'", &schema())
+            .unwrap();
         let dictionary: DictionaryArray<Int32Type> = vec!["a", "b"].into_iter().collect();
         let out = (expression.kernel)(&[Arc::new(dictionary)], 2).unwrap();
-        assert_eq!(out[0].as_boolean().iter().collect::<Vec<_>>(), [Some(true), Some(false)]);
+        assert_eq!(
+            out[0].as_boolean().iter().collect::<Vec<_>>(),
+            [Some(true), Some(false)]
+        );
         let plain = (expression.kernel)(&[Arc::new(StringArray::from(vec!["b", "a"]))], 2).unwrap();
         assert!(plain[0].as_boolean().value(1));
     }
@@ -268,8 +357,21 @@ mod tests {
     #[test]
     fn faults_name_the_nearest() {
         let sql = SqlCompiler::default();
-        assert_eq!(sql.expression("prise + 1", &schema()).err().unwrap().hint_text(), Some("did you mean `price`?"));
-        assert_eq!(sql.expression("lgo(price)", &schema()).err().unwrap().code().name, "FB0110");
+        assert_eq!(
+            sql.expression("prise + 1", &schema())
+                .err()
+                .unwrap()
+                .hint_text(),
+            Some("did you mean `price`?")
+        );
+        assert_eq!(
+            sql.expression("lgo(price)", &schema())
+                .err()
+                .unwrap()
+                .code()
+                .name,
+            "FB0110"
+        );
         assert!(sql.expression("price > random()", &schema()).is_err());
         assert!(sql.expression("price >", &schema()).is_err());
         assert!(sql.condition("price", &schema()).is_err());

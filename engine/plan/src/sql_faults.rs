@@ -20,16 +20,23 @@ pub(crate) fn expression_fault(text: &str, schema: &Schema, error: &DataFusionEr
     };
     known_fault(text, "expression", error, &unknown).unwrap_or_else(|| {
         let reason = planner_reason(error);
-        Fault::new(codes::EXPRESSION, format!("`{}` is not a valid expression: {reason}", shown(text)))
+        Fault::new(
+            codes::EXPRESSION,
+            format!("`{}` is not a valid expression: {reason}", shown(text)),
+        )
     })
 }
 
 /// What was meant by a name that SQL takes for a column: a value of another language, or text in double quotes.
 fn column_meant(text: &str, name: &str) -> Option<String> {
     if text.contains(&format!("\"{name}\"")) {
-        return Some(format!("double quotes hold names of columns; write text in single quotes: '{name}'"));
+        return Some(format!(
+            "double quotes hold names of columns; write text in single quotes: '{name}'"
+        ));
     }
-    ["None", "nil", "undefined"].contains(&name).then(|| "write `IS NULL` or `IS NOT NULL`".to_owned())
+    ["None", "nil", "undefined"]
+        .contains(&name)
+        .then(|| "write `IS NULL` or `IS NOT NULL`".to_owned())
 }
 
 /// A fault of a query.
@@ -37,19 +44,30 @@ pub(crate) fn query_fault(query: &str, error: &DataFusionError) -> Fault {
     let columns = valid_columns(error);
     let unknown = |name: &str| {
         let names: Vec<&str> = columns.iter().map(String::as_str).collect();
-        let fault =
-            Fault::new(codes::UNKNOWN_COLUMN, format!("there is no column `{name}` in this query")).column(name);
+        let fault = Fault::new(
+            codes::UNKNOWN_COLUMN,
+            format!("there is no column `{name}` in this query"),
+        )
+        .column(name);
         fault.suggest(name, names, COLUMNS_LIST)
     };
     known_fault(query, "query", error, &unknown).unwrap_or_else(|| {
         let reason = planner_reason(error);
-        Fault::new(codes::EXPRESSION, format!("the query `{}` is not valid: {reason}", shown(query)))
+        Fault::new(
+            codes::EXPRESSION,
+            format!("the query `{}` is not valid: {reason}", shown(query)),
+        )
     })
 }
 
 /// SQL in one line, shortened.
 pub(crate) fn shown(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(SQL_SHOWN_MAX).collect()
+    text.split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .take(SQL_SHOWN_MAX)
+        .collect()
 }
 
 /// The names that a query could have used.
@@ -58,7 +76,10 @@ fn valid_columns(error: &DataFusionError) -> Vec<String> {
     if let DataFusionError::SchemaError(error, _) = error.find_root()
         && let SchemaError::FieldNotFound { valid_fields, .. } = error.as_ref()
     {
-        for field in valid_fields.iter().filter(|field| !field.name.contains('(')) {
+        for field in valid_fields
+            .iter()
+            .filter(|field| !field.name.contains('('))
+        {
             if !names.contains(&field.name) {
                 names.push(field.name.clone());
             }
@@ -68,16 +89,30 @@ fn valid_columns(error: &DataFusionError) -> Vec<String> {
 }
 
 /// A fault for an error that is understood; `noun` is what the text is.
-fn known_fault(text: &str, noun: &str, error: &DataFusionError, unknown: &dyn Fn(&str) -> Fault) -> Option<Fault> {
+fn known_fault(
+    text: &str,
+    noun: &str,
+    error: &DataFusionError,
+    unknown: &dyn Fn(&str) -> Fault,
+) -> Option<Fault> {
     match error.find_root() {
         DataFusionError::SchemaError(error, _) => schema_fault(error, unknown),
         DataFusionError::SQL(error, _) => Some(syntax_fault(text, noun, &error.to_string())),
-        DataFusionError::Plan(message) | DataFusionError::NotImplemented(message) => plan_fault(text, message),
+        DataFusionError::Plan(message) | DataFusionError::NotImplemented(message) => {
+            plan_fault(text, message)
+        }
         DataFusionError::ArrowError(error, _) => {
             let message = error.to_string();
             let value = between(&message, "Cannot cast string '", "'")?;
-            let wanted = message.rsplit("value of ").next().unwrap_or_default().trim_end_matches(" type");
-            let fault = Fault::new(codes::EXPRESSION, format!("`{value}` is not {}", type_words(wanted)));
+            let wanted = message
+                .rsplit("value of ")
+                .next()
+                .unwrap_or_default()
+                .trim_end_matches(" type");
+            let fault = Fault::new(
+                codes::EXPRESSION,
+                format!("`{value}` is not {}", type_words(wanted)),
+            );
             let fault = fault.fragment(value, 0);
             Some(match parameter_meant(value) {
                 Some(name) => fault.hint(format!("parameters are written `${{{name}}}`")),
@@ -90,15 +125,32 @@ fn known_fault(text: &str, noun: &str, error: &DataFusionError, unknown: &dyn Fn
 
 fn schema_fault(error: &SchemaError, unknown: &dyn Fn(&str) -> Fault) -> Option<Fault> {
     match error {
-        SchemaError::FieldNotFound { field, .. } => Some(unknown(&field.name).fragment(&field.name, 0)),
+        SchemaError::FieldNotFound { field, .. } => {
+            Some(unknown(&field.name).fragment(&field.name, 0))
+        }
         SchemaError::AmbiguousReference { field } => {
             let name = &field.name;
-            let fault = Fault::new(codes::EXPRESSION, format!("`{name}` is a column of several tables of this query"));
-            Some(fault.fragment(name, 0).hint(format!("write the table before it: `table.{name}`")))
+            let fault = Fault::new(
+                codes::EXPRESSION,
+                format!("`{name}` is a column of several tables of this query"),
+            );
+            Some(
+                fault
+                    .fragment(name, 0)
+                    .hint(format!("write the table before it: `table.{name}`")),
+            )
         }
-        SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
-            let fault = Fault::new(codes::COLUMN_CLASH, format!("two columns would be called `{name}`"));
-            Some(fault.fragment(name.as_str(), 0).hint("rename one of them: `... AS other_name`"))
+        SchemaError::DuplicateQualifiedField { name, .. }
+        | SchemaError::DuplicateUnqualifiedField { name } => {
+            let fault = Fault::new(
+                codes::COLUMN_CLASH,
+                format!("two columns would be called `{name}`"),
+            );
+            Some(
+                fault
+                    .fragment(name.as_str(), 0)
+                    .hint("rename one of them: `... AS other_name`"),
+            )
         }
     }
 }
@@ -110,34 +162,57 @@ fn syntax_fault(text: &str, noun: &str, message: &str) -> Fault {
         let column = message.rsplit("Column: ").next()?.trim();
         Some((line.parse::<usize>().ok()?, column.parse::<usize>().ok()?))
     });
-    let reason = message.split(" at Line: ").next().unwrap_or(message).replace("Expected: ", "expected ");
+    let reason = message
+        .split(" at Line: ")
+        .next()
+        .unwrap_or(message)
+        .replace("Expected: ", "expected ");
     let ended = reason.ends_with("found: EOF");
-    let reason = reason.replace(", found: EOF", "").replace(", found: ", ", found ");
+    let reason = reason
+        .replace(", found: EOF", "")
+        .replace(", found: ", ", found ");
     let what = match noun {
         "query" => format!("the query `{}` is not valid", shown(text)),
         _ => format!("`{}` is not a valid {noun}", shown(text)),
     };
     if ended {
-        let fault = Fault::new(codes::EXPRESSION, format!("{what}: it ends where {} is missing", missing(&reason)));
+        let fault = Fault::new(
+            codes::EXPRESSION,
+            format!("{what}: it ends where {} is missing", missing(&reason)),
+        );
         let last = text.split_whitespace().next_back().unwrap_or_default();
         let opens = text.matches('(').count() > text.matches(')').count();
         let fault = fault.fragment(last, text.matches(last).count().saturating_sub(1));
-        return if opens { fault.hint("close the `(`; inside { } and [ ], quote SQL that has commas") } else { fault };
+        return if opens {
+            fault.hint("close the `(`; inside { } and [ ], quote SQL that has commas")
+        } else {
+            fault
+        };
     }
     let fault = Fault::new(codes::EXPRESSION, format!("{what}: {reason}"));
-    let Some((word, skip)) = position.and_then(|(line, column)| word_at(text, line, column)) else { return fault };
+    let Some((word, skip)) = position.and_then(|(line, column)| word_at(text, line, column)) else {
+        return fault;
+    };
     fault.fragment(word, skip)
 }
 
 /// `expected an expression` as something that is missing.
 fn missing(reason: &str) -> String {
     let wanted = reason.trim_start_matches("expected ");
-    if wanted.starts_with("an ") || wanted.starts_with("a ") { wanted.to_owned() } else { format!("`{wanted}`") }
+    if wanted.starts_with("an ") || wanted.starts_with("a ") {
+        wanted.to_owned()
+    } else {
+        format!("`{wanted}`")
+    }
 }
 
 /// The word at a line and column from 1, and how often it occurs before.
 fn word_at(text: &str, line: usize, column: usize) -> Option<(&str, usize)> {
-    let before: usize = text.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum();
+    let before: usize = text
+        .split_inclusive('\n')
+        .take(line.checked_sub(1)?)
+        .map(str::len)
+        .sum();
     let within = text[before..].char_indices().nth(column.checked_sub(1)?)?.0;
     let rest = &text[before + within..];
     let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
@@ -146,10 +221,15 @@ fn word_at(text: &str, line: usize, column: usize) -> Option<(&str, usize)> {
         first => first.len_utf8(),
     };
     let word = &rest[..width];
-    let earlier = text[..before + within].match_indices(word).filter(|(at, _)| {
-        let outer = [text[..*at].chars().next_back(), text[at + word.len()..].chars().next()];
-        !word.starts_with(is_part) || outer.into_iter().flatten().all(|letter| !is_part(letter))
-    });
+    let earlier = text[..before + within]
+        .match_indices(word)
+        .filter(|(at, _)| {
+            let outer = [
+                text[..*at].chars().next_back(),
+                text[at + word.len()..].chars().next(),
+            ];
+            !word.starts_with(is_part) || outer.into_iter().flatten().all(|letter| !is_part(letter))
+        });
     Some((word, earlier.count()))
 }
 
@@ -164,7 +244,9 @@ fn plan_fault(text: &str, message: &str) -> Option<Fault> {
         return Some(
             fault(format!("`{name}` is neither grouped nor aggregated"))
                 .fragment(name, 0)
-                .hint(format!("add it to GROUP BY, or write an aggregate such as `max({name})`")),
+                .hint(format!(
+                    "add it to GROUP BY, or write an aggregate such as `max({name})`"
+                )),
         );
     }
     if text.contains("&&") && message.contains("PGOverlap") {
@@ -172,14 +254,22 @@ fn plan_fault(text: &str, message: &str) -> Option<Fault> {
         return Some(fault.hint("write AND"));
     }
     if message.starts_with("LIMIT without ORDER BY") {
-        let limit = if text.contains("limit") { "limit" } else { "LIMIT" };
+        let limit = if text.contains("limit") {
+            "limit"
+        } else {
+            "LIMIT"
+        };
         return Some(
             fault("LIMIT without ORDER BY gives other rows from run to run".into())
                 .fragment(limit, 0)
                 .hint("add ORDER BY before it"),
         );
     }
-    if let Some(types) = between(message, "Cannot coerce arithmetic expression ", " to valid types") {
+    if let Some(types) = between(
+        message,
+        "Cannot coerce arithmetic expression ",
+        " to valid types",
+    ) {
         let mut parts = types.splitn(3, ' ');
         let (left, operator, right) = (parts.next()?, parts.next()?, parts.next()?);
         return Some(
@@ -193,23 +283,33 @@ fn plan_fault(text: &str, message: &str) -> Option<Fault> {
             .hint("cast one side, such as `cast(... as double)`"),
         );
     }
-    if let Some(types) = between(message, "Cannot infer common argument type for comparison operation ", "\n")
-        .or_else(|| message.strip_prefix("Cannot infer common argument type for comparison operation "))
+    if let Some(types) = between(
+        message,
+        "Cannot infer common argument type for comparison operation ",
+        "\n",
+    )
+    .or_else(|| message.strip_prefix("Cannot infer common argument type for comparison operation "))
     {
         let mut parts = types.splitn(3, ' ');
         let (left, operator, right) = (parts.next()?, parts.next()?, parts.next()?);
         let sides = format!("{} and {}", type_words(left), type_words(right));
         return Some(
-            fault(format!("`{}`: {sides} cannot be compared", shown(text))).fragment(operator, 0).hint("cast one side"),
+            fault(format!("`{}`: {sides} cannot be compared", shown(text)))
+                .fragment(operator, 0)
+                .hint("cast one side"),
         );
     }
     if let Some(name) = between(message, "Function '", "' expects ") {
         let rest = message.split("' expects ").nth(1)?.lines().next()?;
         if let Some((wanted, given)) = rest.split_once(" but received ") {
             return Some(
-                fault(format!("`{name}` takes {}, not {}", type_words(wanted), type_words(given)))
-                    .fragment(name, 0)
-                    .hint("cast the argument, such as `cast(... as double)`"),
+                fault(format!(
+                    "`{name}` takes {}, not {}",
+                    type_words(wanted),
+                    type_words(given)
+                ))
+                .fragment(name, 0)
+                .hint("cast the argument, such as `cast(... as double)`"),
             );
         }
         let reason = rest.replace(" arguments but received ", " arguments, not ");
@@ -217,26 +317,41 @@ fn plan_fault(text: &str, message: &str) -> Option<Fault> {
     }
     if let Some(call) = between(message, "argument types '", "'") {
         let (name, types) = call.split_once('(')?;
-        let types: Vec<String> = types.trim_end_matches(')').split(", ").map(type_words).collect();
-        return Some(fault(format!("`{name}` does not take {}", types.join(" and "))).fragment(name, 0));
+        let types: Vec<String> = types
+            .trim_end_matches(')')
+            .split(", ")
+            .map(type_words)
+            .collect();
+        return Some(
+            fault(format!("`{name}` does not take {}", types.join(" and "))).fragment(name, 0),
+        );
     }
     None
 }
 
 /// The name in `{name}` and `$name`.
 fn parameter_meant(value: &str) -> Option<&str> {
-    let name = value.strip_prefix('$').or_else(|| value.strip_prefix('{')?.strip_suffix('}'))?;
-    (!name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || letter == '_')).then_some(name)
+    let name = value
+        .strip_prefix('$')
+        .or_else(|| value.strip_prefix('{')?.strip_suffix('}'))?;
+    (!name.is_empty()
+        && name
+            .chars()
+            .all(|letter| letter.is_alphanumeric() || letter == '_'))
+    .then_some(name)
 }
 
 /// A fault for a function that there is not.
 fn unknown_function(name: &str) -> Fault {
-    let fault = Fault::new(codes::EXPRESSION, format!("there is no function `{name}`")).fragment(name, 0);
+    let fault =
+        Fault::new(codes::EXPRESSION, format!("there is no function `{name}`")).fragment(name, 0);
     let scalars = datafusion::functions::all_default_functions();
     let aggregates = datafusion::functions_aggregate::all_default_aggregate_functions();
     let names = scalars.iter().map(|function| function.name());
     let names = names.chain(aggregates.iter().map(|function| function.name()));
-    fault.hint("use the SQL functions of DataFusion").suggest(name, names, "")
+    fault
+        .hint("use the SQL functions of DataFusion")
+        .suggest(name, names, "")
 }
 
 /// An Arrow type in the words of SQL.
@@ -273,7 +388,10 @@ fn planner_reason(error: &DataFusionError) -> String {
         text = rest.trim();
     }
     let mut letters = text.chars();
-    letters.next().map(|first| first.to_lowercase().chain(letters).collect::<String>()).unwrap_or_default()
+    letters
+        .next()
+        .map(|first| first.to_lowercase().chain(letters).collect::<String>())
+        .unwrap_or_default()
 }
 
 fn between<'t>(text: &'t str, start: &str, end: &str) -> Option<&'t str> {

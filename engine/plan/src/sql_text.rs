@@ -32,7 +32,10 @@ impl SqlValue {
     /// The value without SQL quoting.
     pub fn text(&self) -> &str {
         match self {
-            SqlValue::Text(text) | SqlValue::Plain(text) | SqlValue::Date(text) | SqlValue::Timestamp(text) => text,
+            SqlValue::Text(text)
+            | SqlValue::Plain(text)
+            | SqlValue::Date(text)
+            | SqlValue::Timestamp(text) => text,
         }
     }
 }
@@ -58,10 +61,12 @@ pub fn sql_literal(text: &str, data_type: &DataType) -> String {
 pub fn sql_text(pieces: &[SqlPiece]) -> Result<String> {
     let marked = MarkedText::new(pieces);
     let dialect = GenericDialect {};
-    let tokens = Tokenizer::new(&dialect, &marked.text).tokenize_with_location().map_err(|error| {
-        let message = format!("`{}` is not valid SQL: {}", shown(pieces), error.message);
-        Fault::new(codes::EXPRESSION, message)
-    })?;
+    let tokens = Tokenizer::new(&dialect, &marked.text)
+        .tokenize_with_location()
+        .map_err(|error| {
+            let message = format!("`{}` is not valid SQL: {}", shown(pieces), error.message);
+            Fault::new(codes::EXPRESSION, message)
+        })?;
     let mut out = String::with_capacity(marked.text.len());
     for (token, source) in with_sources(&tokens, &marked.text) {
         match source.contains(&marked.prefix) {
@@ -102,7 +107,11 @@ impl<'a> MarkedText<'a> {
                 }
             }
         }
-        MarkedText { values, prefix, text }
+        MarkedText {
+            values,
+            prefix,
+            text,
+        }
     }
 
     /// Replaces the markers in a token.
@@ -125,29 +134,39 @@ fn marker(prefix: &str, index: usize) -> String {
 /// Renders a value for a token, of which it may be all or a part.
 fn rendered(token: &Token, is_all: bool, name: &str, value: &SqlValue) -> Result<String> {
     let text = value.text();
-    let misplaced = |message: String, hint: &str| Err(Fault::new(codes::EXPRESSION, message).hint(hint));
+    let misplaced =
+        |message: String, hint: &str| Err(Fault::new(codes::EXPRESSION, message).hint(hint));
     match token {
-        Token::SingleQuotedString(_) | Token::NationalStringLiteral(_) => Ok(text.replace('\'', "''")),
+        Token::SingleQuotedString(_) | Token::NationalStringLiteral(_) => {
+            Ok(text.replace('\'', "''"))
+        }
         Token::DoubleQuotedString(_) => Ok(text.replace('"', "\"\"")),
         Token::Word(word) => match (word.quote_style, value) {
             (Some(quote @ ('"' | '`')), _) => Ok(text.replace(quote, &format!("{quote}{quote}"))),
-            (Some(_), _) => {
-                misplaced(format!("`${{{name}}}` cannot stand inside brackets"), "quote the name with double quotes")
-            }
+            (Some(_), _) => misplaced(
+                format!("`${{{name}}}` cannot stand inside brackets"),
+                "quote the name with double quotes",
+            ),
             (None, SqlValue::Date(_)) if is_all => Ok(format!("DATE '{text}'")),
-            (None, SqlValue::Timestamp(_)) if is_all => Ok(format!("TIMESTAMP '{}'", text.replace('\'', "''"))),
+            (None, SqlValue::Timestamp(_)) if is_all => {
+                Ok(format!("TIMESTAMP '{}'", text.replace('\'', "''")))
+            }
             // Two minus signs in a row would begin a comment.
-            (None, SqlValue::Plain(_)) if is_all && text.starts_with('-') => Ok(format!("({text})")),
+            (None, SqlValue::Plain(_)) if is_all && text.starts_with('-') => {
+                Ok(format!("({text})"))
+            }
             (None, SqlValue::Plain(_)) if is_all => Ok(text.to_owned()),
             (None, _) if is_word(text) => Ok(text.to_owned()),
             (None, _) => misplaced(
-                format!("`${{{name}}}` stands outside of quotes, and its value is not a name, a number or a date"),
+                format!(
+                    "`${{{name}}}` stands outside of quotes, and its value is not a name, a number or a date"
+                ),
                 "put it in quotes to compare it as text: a value cannot extend the expression",
             ),
         },
-        Token::Whitespace(Whitespace::SingleLineComment { .. } | Whitespace::MultiLineComment(_)) => {
-            Ok(format!("${{{name}}}"))
-        }
+        Token::Whitespace(
+            Whitespace::SingleLineComment { .. } | Whitespace::MultiLineComment(_),
+        ) => Ok(format!("${{{name}}}")),
         other => misplaced(
             format!("`${{{name}}}` cannot stand in `{other}`"),
             "write it inside single quotes, or outside of quotes where it is a name, a number or a date",
@@ -156,7 +175,10 @@ fn rendered(token: &Token, is_all: bool, name: &str, value: &SqlValue) -> Result
 }
 
 fn is_word(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// Pairs each token with its source text.
@@ -165,14 +187,28 @@ fn with_sources<'t>(tokens: &'t [TokenWithSpan], text: &'t str) -> Vec<(&'t Toke
     let (mut line, mut column, mut starts) = (1, 1, Vec::with_capacity(tokens.len()));
     let mut next = tokens.iter().peekable();
     for (offset, character) in text.char_indices() {
-        while next.next_if(|token| (token.span.start.line, token.span.start.column) <= (line, column)).is_some() {
+        while next
+            .next_if(|token| (token.span.start.line, token.span.start.column) <= (line, column))
+            .is_some()
+        {
             starts.push(offset);
         }
-        (line, column) = if character == '\n' { (line + 1, 1) } else { (line, column + 1) };
+        (line, column) = if character == '\n' {
+            (line + 1, 1)
+        } else {
+            (line, column + 1)
+        };
     }
     let ends = starts.iter().skip(1).copied().chain([text.len()]);
-    let sources = starts.iter().zip(ends).map(|(start, end)| &text[*start..end]);
-    tokens.iter().map(|token| &token.token).zip(sources).collect()
+    let sources = starts
+        .iter()
+        .zip(ends)
+        .map(|(start, end)| &text[*start..end]);
+    tokens
+        .iter()
+        .map(|token| &token.token)
+        .zip(sources)
+        .collect()
 }
 
 fn shown(pieces: &[SqlPiece]) -> String {
@@ -203,10 +239,18 @@ mod tests {
         let text = |value: &str| SqlValue::Text(value.into());
         for (template, value, expected) in [
             ("a = '${x}'", "it's", "a = 'it''s'"),
-            ("a = 'b''${x}' OR c", "' OR TRUE --", "a = 'b'''' OR TRUE --' OR c"),
+            (
+                "a = 'b''${x}' OR c",
+                "' OR TRUE --",
+                "a = 'b'''' OR TRUE --' OR c",
+            ),
             ("\"${x}\" > 1", "odd\"name", "\"odd\"\"name\" > 1"),
             ("qty_${x} > 1", "28d", "qty_28d > 1"),
-            ("ü = 'é'\n  AND '${x}' = d -- of ${x}", "é'", "ü = 'é'\n  AND 'é''' = d -- of ${x}"),
+            (
+                "ü = 'é'\n  AND '${x}' = d -- of ${x}",
+                "é'",
+                "ü = 'é'\n  AND 'é''' = d -- of ${x}",
+            ),
             ("__value_0__ = '${x}'", "a", "__value_0__ = 'a'"),
         ] {
             assert_eq!(filled(template, text(value)).unwrap(), expected);
@@ -226,12 +270,27 @@ mod tests {
 
     #[test]
     fn numbers_and_dates_stand_outside_of_quotes() {
-        assert_eq!(filled("a -${x}", SqlValue::Plain("-5".into())).unwrap(), "a -(-5)");
-        assert_eq!(filled("a > ${x}", SqlValue::Plain("0.5".into())).unwrap(), "a > 0.5");
-        assert_eq!(filled("a < ${x}", SqlValue::Date("2016-05-22".into())).unwrap(), "a < DATE '2016-05-22'");
-        assert_eq!(filled("a < DATE '${x}'", SqlValue::Date("2016-05-22".into())).unwrap(), "a < DATE '2016-05-22'");
+        assert_eq!(
+            filled("a -${x}", SqlValue::Plain("-5".into())).unwrap(),
+            "a -(-5)"
+        );
+        assert_eq!(
+            filled("a > ${x}", SqlValue::Plain("0.5".into())).unwrap(),
+            "a > 0.5"
+        );
+        assert_eq!(
+            filled("a < ${x}", SqlValue::Date("2016-05-22".into())).unwrap(),
+            "a < DATE '2016-05-22'"
+        );
+        assert_eq!(
+            filled("a < DATE '${x}'", SqlValue::Date("2016-05-22".into())).unwrap(),
+            "a < DATE '2016-05-22'"
+        );
         let moment = SqlValue::Timestamp("2016-05-22T06:30:00".into());
-        assert_eq!(filled("a < ${x}", moment).unwrap(), "a < TIMESTAMP '2016-05-22T06:30:00'");
+        assert_eq!(
+            filled("a < ${x}", moment).unwrap(),
+            "a < TIMESTAMP '2016-05-22T06:30:00'"
+        );
         assert!(filled("a_${x} < 1", SqlValue::Date("2016-05-22".into())).is_err());
     }
 }

@@ -31,7 +31,9 @@ impl StepStrategy {
     /// That of a training; `None` of one whose features are known for the whole horizon.
     pub fn of(training: &PipelineSink) -> Option<StepStrategy> {
         let strategies = [StepStrategy::PerStep, StepStrategy::Recursive];
-        strategies.into_iter().find(|own| training.config["strategy"] == own.word())
+        strategies
+            .into_iter()
+            .find(|own| training.config["strategy"] == own.word())
     }
 
     fn word(self) -> &'static str {
@@ -60,7 +62,9 @@ impl<'a> PredictedFlow<'a> {
         let flow = bound.flows.get(from);
         let future = flow.and_then(|flow| Some((flow, flow.future.as_deref()?)));
         let Some((flow, future)) = future else {
-            let message = format!("`strategy: {strategy}` predicts rows of the future, and `{from}` has none");
+            let message = format!(
+                "`strategy: {strategy}` predicts rows of the future, and `{from}` has none"
+            );
             let fault = Fault::new(codes::MISSING_FIELD, message);
             return Err(fault.hint("add `future_rows` to its steps, before the windows"));
         };
@@ -71,16 +75,24 @@ impl<'a> PredictedFlow<'a> {
             let hint = "declare it: `label: { column: <target>, horizon: 28d, known: [...] }`";
             return Err(Fault::new(codes::MISSING_FIELD, message).hint(hint));
         };
-        Ok(PredictedFlow { flow, future, label })
+        Ok(PredictedFlow {
+            flow,
+            future,
+            label,
+        })
     }
 }
 
 /// Refuses a step whose rows of the future cannot be predicted one from another. Which columns may be among its features
 /// the check of leaks says.
 pub fn check_recursive(pipeline: &Pipeline, bound: &BoundPipeline, from: &str) -> Result<()> {
-    let PredictedFlow { future, label, .. } = PredictedFlow::of(pipeline, bound, from, StepStrategy::Recursive)?;
+    let PredictedFlow { future, label, .. } =
+        PredictedFlow::of(pipeline, bound, from, StepStrategy::Recursive)?;
     let [stream] = future.rows.as_slice() else {
-        let fault = Fault::new(codes::UNSUPPORTED, "the inputs of the union have rows of the future of their own");
+        let fault = Fault::new(
+            codes::UNSUPPORTED,
+            "the inputs of the union have rows of the future of their own",
+        );
         return Err(fault.hint("move `future_rows` behind the union"));
     };
     check_recursive_label(future, &label.column)?;
@@ -89,15 +101,22 @@ pub fn check_recursive(pipeline: &Pipeline, bound: &BoundPipeline, from: &str) -
             "`{by}` changes the label `{}` behind `future_rows`, where predictions have to be values of it",
             label.column
         );
-        let hint = format!("change the label before `future_rows`, or write what `{by}` makes to another column");
-        return Err(Fault::new(codes::BAD_VALUE, message).column(&label.column).hint(hint));
+        let hint = format!(
+            "change the label before `future_rows`, or write what `{by}` makes to another column"
+        );
+        return Err(Fault::new(codes::BAD_VALUE, message)
+            .column(&label.column)
+            .hint(hint));
     }
     Ok(())
 }
 
 /// Refuses a label that cannot hold predictions.
 pub fn check_recursive_label(future: &FutureFlow, label: &str) -> Result<()> {
-    let field = future.source.field_with_name(label).map_err(|_| unknown_column(label, &future.source))?;
+    let field = future
+        .source
+        .field_with_name(label)
+        .map_err(|_| unknown_column(label, &future.source))?;
     if field.data_type().is_floating() {
         return Ok(());
     }
@@ -108,17 +127,27 @@ pub fn check_recursive_label(future: &FutureFlow, label: &str) -> Result<()> {
     let hint = format!(
         "make it a number with a fraction before `future_rows`: `derive: {{ {label}: \"CAST({label} AS DOUBLE)\" }}`"
     );
-    Err(Fault::new(codes::COLUMN_TYPE, message).column(label).hint(hint))
+    Err(Fault::new(codes::COLUMN_TYPE, message)
+        .column(label)
+        .hint(hint))
 }
 
 /// How many steps ahead the columns of a step are known.
 pub fn step_columns(pipeline: &Pipeline, bound: &BoundPipeline, from: &str) -> Result<StepColumns> {
-    let PredictedFlow { flow, future, label } = PredictedFlow::of(pipeline, bound, from, StepStrategy::PerStep)?;
-    let horizon = LabelHorizon::parse(&label.horizon).map_err(|fault| fault.at(label.at.as_ref()))?;
+    let PredictedFlow {
+        flow,
+        future,
+        label,
+    } = PredictedFlow::of(pipeline, bound, from, StepStrategy::PerStep)?;
+    let horizon =
+        LabelHorizon::parse(&label.horizon).map_err(|fault| fault.at(label.at.as_ref()))?;
     let ages = ColumnAges::new(pipeline, bound, label);
     let known = flow.schema.fields().iter().map(|field| {
         let ahead = horizon.steps_ahead(ages.of(flow, field.name()), future);
         (field.name().clone(), ahead)
     });
-    Ok(StepColumns { steps: future.steps, known: known.collect() })
+    Ok(StepColumns {
+        steps: future.steps,
+        known: known.collect(),
+    })
 }

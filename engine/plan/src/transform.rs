@@ -46,15 +46,27 @@ impl SeriesColumns {
     /// Updates the columns after an operation.
     pub(crate) fn follow(&mut self, op: &PlanOp) {
         let after = |name: &String| match op {
-            PlanOp::Map(map) => (!map.writes.iter().any(|field| field.name() == name)).then(|| name.clone()),
-            PlanOp::Expand(expand) => (!expand.writes.iter().any(|field| field.name() == name)).then(|| name.clone()),
-            PlanOp::Window(window) => (!window.writes.iter().any(|field| field.name() == name)).then(|| name.clone()),
+            PlanOp::Map(map) => {
+                (!map.writes.iter().any(|field| field.name() == name)).then(|| name.clone())
+            }
+            PlanOp::Expand(expand) => {
+                (!expand.writes.iter().any(|field| field.name() == name)).then(|| name.clone())
+            }
+            PlanOp::Window(window) => {
+                (!window.writes.iter().any(|field| field.name() == name)).then(|| name.clone())
+            }
             PlanOp::Join(join) => (!join.is_written(name)).then(|| name.clone()),
-            PlanOp::Project(columns) => columns.iter().find(|(from, _)| from == name).map(|(_, to)| to.clone()),
+            PlanOp::Project(columns) => columns
+                .iter()
+                .find(|(from, _)| from == name)
+                .map(|(_, to)| to.clone()),
             PlanOp::Keep(_) | PlanOp::Gather(_) => Some(name.clone()),
         };
         self.time = self.time.as_ref().and_then(after);
-        self.keys = self.keys.as_ref().and_then(|keys| keys.iter().map(after).collect());
+        self.keys = self
+            .keys
+            .as_ref()
+            .and_then(|keys| keys.iter().map(after).collect());
     }
 
     /// Restricts the columns to those of a schema.
@@ -89,7 +101,9 @@ impl<'a> BindScope<'a> {
 
     /// One column by its exact name.
     pub fn field(&self, name: &str) -> Result<&'a Field> {
-        self.schema.field_with_name(name).map_err(|_| unknown_column(name, self.schema))
+        self.schema
+            .field_with_name(name)
+            .map_err(|_| unknown_column(name, self.schema))
     }
 
     /// Compiles a SQL expression over the columns before the step.
@@ -111,7 +125,11 @@ impl<'a> BindScope<'a> {
     ) -> Result<Vec<&'a Field>> {
         let (fields, mut faults) = columns.matches(self.schema);
         faults.extend(fields.iter().filter(|field| !accepts(field)).map(|field| {
-            let message = format!("`{}` is {}, not {wanted}", field.name(), type_words(field.data_type()));
+            let message = format!(
+                "`{}` is {}, not {wanted}",
+                field.name(),
+                type_words(field.data_type())
+            );
             Fault::new(forebay_model::codes::COLUMN_TYPE, message)
                 .column(field.name())
                 .hint("`cast` or `derive` it before this step, or leave it out")

@@ -8,7 +8,8 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{Sort as SortExpr, WindowFunction};
 use datafusion::logical_expr::{
-    Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Window, WindowFrameUnits, WindowFunctionDefinition,
+    Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Window, WindowFrameUnits,
+    WindowFunctionDefinition,
 };
 use datafusion::physical_plan::ExecutionPlan;
 use forebay_model::contains_floats;
@@ -24,13 +25,19 @@ const BY_PEERS: [&str; 4] = ["rank", "dense_rank", "percent_rank", "cume_dist"];
 
 /// The physical plan of a query whose windows order rows that tie by all their columns. The logical plan is optimized
 /// first: columns that the query does not use order nothing.
-pub async fn query_plan(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+pub async fn query_plan(
+    state: &SessionState,
+    plan: &LogicalPlan,
+) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
     let optimized = state.optimize(plan)?;
     let ordered = optimized.transform_up_with_subqueries(|node| match node {
         LogicalPlan::Window(window) => order_ties(window).map(Transformed::yes),
         other => Ok(Transformed::no(other)),
     })?;
-    state.query_planner().create_physical_plan(&ordered.data, state).await
+    state
+        .query_planner()
+        .create_physical_plan(&ordered.data, state)
+        .await
 }
 
 /// Extends the order of the functions that depend on the order of rows that tie.
@@ -52,14 +59,23 @@ fn order_ties(window: Window) -> Result<LogicalPlan, DataFusionError> {
         true => Arc::new(LogicalPlan::Window(Window::try_new(closed, window.input)?)),
         false => window.input,
     };
-    let ties: Vec<SortExpr> = input.columns().into_iter().map(|tie| Expr::Column(tie).sort(true, false)).collect();
-    let extended = open.into_iter().map(|expression| extend_order(expression, &ties)).collect();
+    let ties: Vec<SortExpr> = input
+        .columns()
+        .into_iter()
+        .map(|tie| Expr::Column(tie).sort(true, false))
+        .collect();
+    let extended = open
+        .into_iter()
+        .map(|expression| extend_order(expression, &ties))
+        .collect();
     let ordered = LogicalPlan::Window(Window::try_new(extended, below)?);
     if !splits {
         return Ok(ordered);
     }
     // The functions of a window share an order: of two windows, the columns come in another order.
-    LogicalPlanBuilder::from(ordered).project(columns.into_iter().map(Expr::Column))?.build()
+    LogicalPlanBuilder::from(ordered)
+        .project(columns.into_iter().map(Expr::Column))?
+        .build()
 }
 
 fn function(expression: &Expr) -> Option<&WindowFunction> {
@@ -70,8 +86,13 @@ fn function(expression: &Expr) -> Option<&WindowFunction> {
     }
 }
 
-fn depends_on_ties(expression: &Expr, input: &datafusion::common::DFSchema) -> Result<bool, DataFusionError> {
-    let Some(WindowFunction { fun, params }) = function(expression) else { return Ok(false) };
+fn depends_on_ties(
+    expression: &Expr,
+    input: &datafusion::common::DFSchema,
+) -> Result<bool, DataFusionError> {
+    let Some(WindowFunction { fun, params }) = function(expression) else {
+        return Ok(false);
+    };
     let (name, frame) = (fun.name(), &params.window_frame);
     if BY_POSITION.contains(&name) {
         return Ok(true);
@@ -81,11 +102,16 @@ fn depends_on_ties(expression: &Expr, input: &datafusion::common::DFSchema) -> R
         return Ok(false);
     }
     let is_whole = frame.start_bound.is_unbounded() && frame.end_bound.is_unbounded();
-    let is_by_value = matches!(fun, WindowFunctionDefinition::AggregateUDF(_)) && BY_VALUE.contains(&name);
+    let is_by_value =
+        matches!(fun, WindowFunctionDefinition::AggregateUDF(_)) && BY_VALUE.contains(&name);
     if !is_whole || !is_by_value {
         return Ok(true);
     }
-    let types = params.args.iter().map(|argument| argument.get_type(input)).collect::<Result<Vec<_>, _>>()?;
+    let types = params
+        .args
+        .iter()
+        .map(|argument| argument.get_type(input))
+        .collect::<Result<Vec<_>, _>>()?;
     Ok(types.iter().any(contains_floats))
 }
 
@@ -97,7 +123,13 @@ fn extend_order(expression: Expr, ties: &[SortExpr]) -> Expr {
         other => other,
     };
     if let Expr::WindowFunction(function) = &mut inner {
-        let known = |tie: &&SortExpr| !function.params.order_by.iter().any(|by| by.expr == tie.expr);
+        let known = |tie: &&SortExpr| {
+            !function
+                .params
+                .order_by
+                .iter()
+                .any(|by| by.expr == tie.expr)
+        };
         let more: Vec<SortExpr> = ties.iter().filter(known).cloned().collect();
         function.params.order_by.extend(more);
     }

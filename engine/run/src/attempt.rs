@@ -6,15 +6,23 @@ use std::sync::Arc;
 
 use forebay_commit::{Artifact, DegradationReport, StateStore};
 use forebay_execute::RunState;
-use forebay_model::{ContentId, Dataset, DegradationLevel, Fault, Finding, Interval, Pipeline, Result};
+use forebay_model::{
+    ContentId, Dataset, DegradationLevel, Fault, Finding, Interval, Pipeline, Result,
+};
 use forebay_plan::{AnalyzerId, BoundPipeline, PassWork, Program, compile};
 use forebay_storage::{BackgroundTasks, Event, ScratchDir};
 
 use crate::backfill::BackfillStage;
-use crate::deadline::{ARTIFACT, DeadlineMonitor, PlanOption, PlannedPass, pass_names, planned_passes};
-use crate::degradation::{PreviousArtifact, asks_to_replace, degradation_report, replace_findings, skip_optional};
+use crate::deadline::{
+    ARTIFACT, DeadlineMonitor, PlanOption, PlannedPass, pass_names, planned_passes,
+};
+use crate::degradation::{
+    PreviousArtifact, asks_to_replace, degradation_report, replace_findings, skip_optional,
+};
 use crate::executor::{DeadlinePlan, PassInterval, RunExecutor};
-use crate::predict::{ForecastInputs, ForecastPlan, UnpublishedForecast, forecast_pass_name, naive_passes};
+use crate::predict::{
+    ForecastInputs, ForecastPlan, UnpublishedForecast, forecast_pass_name, naive_passes,
+};
 use crate::refit::RefitDecisions;
 use crate::remote_run::{RemoteRun, name_by_artifact};
 use crate::report::{PassReport, RunReport};
@@ -73,14 +81,19 @@ impl<'a> RunAttempt<'a> {
     /// Carries out the attempt and publishes its results.
     pub fn run(&self) -> Result<RunReport> {
         if self.level == Some(DegradationLevel::Naive) {
-            return self.session.run_naive(self.whole, self.interval, self.monitor);
+            return self
+                .session
+                .run_naive(self.whole, self.interval, self.monitor);
         }
         // What is applied is in force, whatever was learned since.
         let whole = match self.artifact() {
             Some(_) => Cow::Owned(self.whole.learning_anew()),
             None => Cow::Borrowed(self.whole),
         };
-        let attempt = RunAttempt { whole: &whole, ..*self };
+        let attempt = RunAttempt {
+            whole: &whole,
+            ..*self
+        };
         let store = StateStore::new(self.session.io.clone(), self.session.state()?);
         let scratch = ScratchDir::new(Some(store.root()), self.session.watch.clone())?;
         forebay_storage::scratch::remove_stale(store.root(), scratch.path(), ABANDONED_AFTER);
@@ -104,7 +117,12 @@ impl<'a> RunAttempt<'a> {
         self.artifact().is_none() && self.level < Some(DegradationLevel::LastModel)
     }
 
-    fn bind(&self, store: &StateStore, scratch: &ScratchDir, later: &mut BackgroundTasks) -> Result<BoundRun> {
+    fn bind(
+        &self,
+        store: &StateStore,
+        scratch: &ScratchDir,
+        later: &mut BackgroundTasks,
+    ) -> Result<BoundRun> {
         let (mut pipeline, _) = skip_optional(self.whole, self.level);
         let mut sinks: Vec<usize> = match self.mode {
             RunMode::Fit => Vec::new(),
@@ -112,14 +130,27 @@ impl<'a> RunAttempt<'a> {
         };
         // A run that learns nothing trains nothing: the models that are there stay.
         let is_below_reuse = self.level < Some(DegradationLevel::ReuseStates);
-        let trains = matches!(self.mode, RunMode::Run) && is_below_reuse && !pipeline.trainings.is_empty();
-        let mut prepared = self.session.prepare(&pipeline, &sinks, Some((scratch, later)), self.interval)?;
+        let trains =
+            matches!(self.mode, RunMode::Run) && is_below_reuse && !pipeline.trainings.is_empty();
+        let mut prepared =
+            self.session
+                .prepare(&pipeline, &sinks, Some((scratch, later)), self.interval)?;
         let measured = match self.artifact().is_none() && is_below_reuse {
-            true => self.session.measure_drift(&pipeline, &mut prepared, store, scratch, true)?,
+            true => self
+                .session
+                .measure_drift(&pipeline, &mut prepared, store, scratch, true)?,
             false => Vec::new(),
         };
-        let PreparedRun { datasets, state, mut bound, carried } = prepared;
-        let session = Session { carried, ..self.session.clone() };
+        let PreparedRun {
+            datasets,
+            state,
+            mut bound,
+            carried,
+        } = prepared;
+        let session = Session {
+            carried,
+            ..self.session.clone()
+        };
         if let Some(artifact) = self.artifact() {
             name_by_artifact(&mut bound, artifact)?;
         } else if let Some(bounded) = session.rebind_bounded(&pipeline, &datasets, &mut bound)? {
@@ -129,8 +160,12 @@ impl<'a> RunAttempt<'a> {
         if trains {
             check_trainings(&session, &pipeline, &bound, &datasets)?;
             for warning in session.training_warnings(&pipeline, &bound) {
-                let hint = warning.hint_text().map_or_else(String::new, |hint| format!("; {hint}"));
-                session.watch.on_event(Event::Warning { message: format!("{}{hint}", warning.message()) });
+                let hint = warning
+                    .hint_text()
+                    .map_or_else(String::new, |hint| format!("; {hint}"));
+                session.watch.on_event(Event::Warning {
+                    message: format!("{}{hint}", warning.message()),
+                });
             }
             if let Some(extended) = session.with_training_inputs(&pipeline, &bound)? {
                 bound = session.bind(&extended, &datasets)?;
@@ -140,32 +175,78 @@ impl<'a> RunAttempt<'a> {
         }
         session.check_outputs(&pipeline, &sinks, self.interval)?;
         session.check_tables(&pipeline, &sinks, &bound)?;
-        Ok(BoundRun { session, pipeline, sinks, own_sinks, trains, datasets, state, bound, measured })
+        Ok(BoundRun {
+            session,
+            pipeline,
+            sinks,
+            own_sinks,
+            trains,
+            datasets,
+            state,
+            bound,
+            measured,
+        })
     }
 
-    fn compile(&self, run: &mut BoundRun, store: &StateStore, scratch: &ScratchDir) -> Result<CompiledRun> {
+    fn compile(
+        &self,
+        run: &mut BoundRun,
+        store: &StateStore,
+        scratch: &ScratchDir,
+    ) -> Result<CompiledRun> {
         let bound = std::mem::take(&mut run.bound);
-        let BoundRun { session, pipeline, sinks, datasets, .. } = &*run;
+        let BoundRun {
+            session,
+            pipeline,
+            sinks,
+            datasets,
+            ..
+        } = &*run;
         let share = scratch.scratch_with_budget(session.memory(), session.memory().states_bytes());
         let asks = bound.asks.clone();
         let (learns, makes_artifact) = (self.learns(), self.artifact().is_none());
         let mut findings = BTreeMap::new();
         let mut answered = BTreeSet::new();
-        let program = compile(pipeline, bound, datasets, sinks, makes_artifact, &mut |ask, state| {
-            if !learns && !asks[ask].ask.per_run {
-                return Ok(false);
-            }
-            let known = store.load_finding(state, asks[ask].ask.analyzer.as_ref(), &share, &mut findings)?;
-            answered.extend(known.then_some(ask));
-            Ok(known)
-        })?;
+        let program = compile(
+            pipeline,
+            bound,
+            datasets,
+            sinks,
+            makes_artifact,
+            &mut |ask, state| {
+                if !learns && !asks[ask].ask.per_run {
+                    return Ok(false);
+                }
+                let known = store.load_finding(
+                    state,
+                    asks[ask].ask.analyzer.as_ref(),
+                    &share,
+                    &mut findings,
+                )?;
+                answered.extend(known.then_some(ask));
+                Ok(known)
+            },
+        )?;
         let ladder = degradation_report(self.whole, self.level);
-        let refits = session.carried.as_ref().map(|carried| carried.refits.clone()).unwrap_or_default();
+        let refits = session
+            .carried
+            .as_ref()
+            .map(|carried| carried.refits.clone())
+            .unwrap_or_default();
         let last = self.previous_artifact(session, pipeline, store);
         let intervals = BTreeMap::new();
-        let mut compiled = CompiledRun { program, intervals, findings, answered, last, ladder, refits };
+        let mut compiled = CompiledRun {
+            program,
+            intervals,
+            findings,
+            answered,
+            last,
+            ladder,
+            refits,
+        };
         self.substitute_findings(pipeline, &mut compiled)?;
-        compiled.intervals = session.restrict_to_interval(pipeline, &mut compiled.program, self.interval)?;
+        compiled.intervals =
+            session.restrict_to_interval(pipeline, &mut compiled.program, self.interval)?;
         Ok(compiled)
     }
 
@@ -176,31 +257,71 @@ impl<'a> RunAttempt<'a> {
         pipeline: &Pipeline,
         store: &StateStore,
     ) -> Option<PreviousArtifact> {
-        let deadline = self.whole.deadline.as_ref().filter(|_| self.monitor.deadline().is_some())?;
-        let takes_findings = deadline.ladder.iter().any(|level| *level > DegradationLevel::SkipOptional);
+        let deadline = self
+            .whole
+            .deadline
+            .as_ref()
+            .filter(|_| self.monitor.deadline().is_some())?;
+        let takes_findings = deadline
+            .ladder
+            .iter()
+            .any(|level| *level > DegradationLevel::SkipOptional);
         let wanted = self.artifact().is_none() && takes_findings;
-        if wanted { PreviousArtifact::load(session, store.root(), &pipeline.name) } else { None }
+        if wanted {
+            PreviousArtifact::load(session, store.root(), &pipeline.name)
+        } else {
+            None
+        }
     }
 
     /// Takes findings from the applied artifact, or from the newest one where this level does not learn them.
     fn substitute_findings(&self, pipeline: &Pipeline, compiled: &mut CompiledRun) -> Result<()> {
-        let CompiledRun { program, findings, last, ladder, refits, .. } = compiled;
+        let CompiledRun {
+            program,
+            findings,
+            last,
+            ladder,
+            refits,
+            ..
+        } = compiled;
         let answers = match (self.artifact(), &last) {
-            (Some(artifact), _) => Some(artifact.findings.iter().map(|learned| learned.finding.clone()).collect()),
+            (Some(artifact), _) => Some(
+                artifact
+                    .findings
+                    .iter()
+                    .map(|learned| learned.finding.clone())
+                    .collect(),
+            ),
             (None, Some(last)) if self.level >= Some(DegradationLevel::ReuseStates) => {
                 last.findings_for(pipeline, &program.bound)
             }
             _ => None,
         };
-        let Some(answers) = answers else { return Ok(()) };
+        let Some(answers) = answers else {
+            return Ok(());
+        };
         let learns = self.learns();
-        let replaced = if learns { asks_to_replace(program) } else { (0..program.bound.asks.len()).collect() };
+        let replaced = if learns {
+            asks_to_replace(program)
+        } else {
+            (0..program.bound.asks.len()).collect()
+        };
         replace_findings(program, pipeline, &replaced, &answers, findings)?;
         if let (Some(ladder), Some(last)) = (ladder, last) {
-            let asks = replaced.iter().map(|ask| &program.bound.asks[*ask]).filter(|ask| !ask.ask.per_run);
-            let steps: BTreeSet<&String> = asks.map(|ask| &program.bound.ops[ask.op].label).collect();
+            let asks = replaced
+                .iter()
+                .map(|ask| &program.bound.asks[*ask])
+                .filter(|ask| !ask.ask.per_run);
+            let steps: BTreeSet<&String> =
+                asks.map(|ask| &program.bound.ops[ask.op].label).collect();
             let is_used = !steps.is_empty() || !learns;
-            refits.replace(&replaced.iter().map(|ask| program.bound.step_of(*ask)).collect(), &last.artifact.fits);
+            refits.replace(
+                &replaced
+                    .iter()
+                    .map(|ask| program.bound.step_of(*ask))
+                    .collect(),
+                &last.artifact.fits,
+            );
             ladder.artifact = is_used.then(|| last.artifact.id.to_string());
             ladder.reused = steps.into_iter().cloned().collect();
         }
@@ -215,27 +336,69 @@ impl<'a> RunAttempt<'a> {
         scratch: ScratchDir,
     ) -> Result<RunReport> {
         let state = std::mem::take(&mut bound.state);
-        let BoundRun { session, pipeline, datasets, trains, .. } = &bound;
-        let CompiledRun { program, intervals, findings, answered, last, ladder, refits } = compiled;
+        let BoundRun {
+            session,
+            pipeline,
+            datasets,
+            trains,
+            ..
+        } = &bound;
+        let CompiledRun {
+            program,
+            intervals,
+            findings,
+            answered,
+            last,
+            ladder,
+            refits,
+        } = compiled;
         // Workers compile the run themselves; findings of another night are known here alone.
         let applies = self.artifact();
         let is_plain = match applies {
             Some(_) => ladder.is_none(),
-            None => self.learns() && ladder.as_ref().is_none_or(|ladder| ladder.artifact.is_none()),
+            None => {
+                self.learns()
+                    && ladder
+                        .as_ref()
+                        .is_none_or(|ladder| ladder.artifact.is_none())
+            }
         };
         let run_spec = match is_plain {
             true => {
                 let sinks = &bound.sinks;
-                let run = RemoteRun { pipeline, sinks, learns: applies.is_none(), known: answered, applies };
+                let run = RemoteRun {
+                    pipeline,
+                    sinks,
+                    learns: applies.is_none(),
+                    known: answered,
+                    applies,
+                };
                 session.run_spec(run, self.interval, datasets)?
             }
             false => None,
         };
-        let run = RunExecutor::new(session, pipeline, store, scratch, program, RunState { findings, ..state });
-        let run = RunExecutor { intervals, run_spec, refits, ..run };
+        let run = RunExecutor::new(
+            session,
+            pipeline,
+            store,
+            scratch,
+            program,
+            RunState { findings, ..state },
+        );
+        let run = RunExecutor {
+            intervals,
+            run_spec,
+            refits,
+            ..run
+        };
         let deadline = Some(self.deadline_plan(&bound, &run, last.as_ref())?);
         let trainings = if *trains { pipeline.trainings.len() } else { 0 };
-        let mut run = RunExecutor { deadline, trainings, degradation: ladder.clone(), ..run };
+        let mut run = RunExecutor {
+            deadline,
+            trainings,
+            degradation: ladder.clone(),
+            ..run
+        };
         let mut staged = run.run_passes()?;
         // Expectations compare with what the previous interval has published.
         session.wait_for_previous_run(BackfillStage::Done)?;
@@ -252,40 +415,65 @@ impl<'a> RunAttempt<'a> {
         if !trains || self.interval.is_some() {
             outputs = run.publish(std::mem::take(&mut staged))?;
         }
-        let fitted = if fits { Some(run.finish_artifact(datasets)?) } else { None };
+        let fitted = if fits {
+            Some(run.finish_artifact(datasets)?)
+        } else {
+            None
+        };
         let continued = match &session.carried {
             Some(carried) if fits => carried.report(pipeline, &run.program, &run.state)?,
             _ => Vec::new(),
         };
-        let mut passes: Vec<PassReport> =
-            bound.measured.iter().cloned().chain(std::mem::take(&mut run.report)).collect();
+        let mut passes: Vec<PassReport> = bound
+            .measured
+            .iter()
+            .cloned()
+            .chain(std::mem::take(&mut run.report))
+            .collect();
         if fits {
             self.monitor.end(passes.iter().all(|pass| pass.reused));
         }
-        let newest = fitted.as_ref().map(|fitted| &fitted.artifact).filter(|_| *trains);
+        let newest = fitted
+            .as_ref()
+            .map(|fitted| &fitted.artifact)
+            .filter(|_| *trains);
         let trained = match newest {
-            Some(artifact) => session.train(&run, artifact, self.interval, &mut passes, self.monitor)?,
+            Some(artifact) => {
+                session.train(&run, artifact, self.interval, &mut passes, self.monitor)?
+            }
             None => Vec::new(),
         };
         let plans = match newest {
             Some(artifact) => session.plan_forecasts(pipeline, artifact, &trained)?,
-            None if matches!(self.mode, RunMode::Run) => session.plan_earlier_forecasts(pipeline, &run.store)?,
+            None if matches!(self.mode, RunMode::Run) => {
+                session.plan_earlier_forecasts(pipeline, &run.store)?
+            }
             None => Vec::new(),
         };
         let forecasts = self.forecast(&bound, &run, &plans, &mut passes)?;
         outputs.extend(run.publish(staged)?);
         let (artifact, artifact_path) = match (fitted, self.artifact(), last) {
-            (Some(fitted), ..) => run.commit_artifact(fitted).map(|(id, place)| (id, Some(place.shown)))?,
+            (Some(fitted), ..) => run
+                .commit_artifact(fitted)
+                .map(|(id, place)| (id, Some(place.shown)))?,
             (None, Some(artifact), _) => (artifact.id, None),
             (None, None, Some(last)) => (last.artifact.id, Some(last.place.shown)),
             (None, None, None) => return Err(Fault::internal("a run without an artifact")),
         };
         let publish_model = |model: UnpublishedModel| model.publish(session, &run.store);
-        let models = trained.into_iter().map(publish_model).collect::<Result<Vec<_>>>()?;
-        let forecasts = forecasts.into_iter().map(UnpublishedForecast::publish).collect::<Result<Vec<_>>>()?;
+        let models = trained
+            .into_iter()
+            .map(publish_model)
+            .collect::<Result<Vec<_>>>()?;
+        let forecasts = forecasts
+            .into_iter()
+            .map(UnpublishedForecast::publish)
+            .collect::<Result<Vec<_>>>()?;
         std::mem::take(&mut run.background).join_all()?;
         if matches!(self.mode, RunMode::Run) && !expectations.record.is_empty() {
-            expectations.record.save(&session.io, run.store.root(), &pipeline.name)?;
+            expectations
+                .record
+                .save(&session.io, run.store.root(), &pipeline.name)?;
         }
         // A run that was killed may have computed what is published now.
         let is_shown = !outputs.iter().any(|output| output.is_new)
@@ -325,7 +513,12 @@ impl<'a> RunAttempt<'a> {
         for (plan, sink) in plans.iter().zip(&bound.pipeline.predictions) {
             self.monitor.begin(&forecast_pass_name(sink));
             let (datasets, ladder) = (&bound.datasets, &run.degradation);
-            let inputs = ForecastInputs { datasets, run, interval: self.interval, ladder };
+            let inputs = ForecastInputs {
+                datasets,
+                run,
+                interval: self.interval,
+                ladder,
+            };
             let forecast = bound.session.run_forecast(plan, inputs);
             let mut forecast = forecast.map_err(|fault| fault.at(sink.at.as_ref()))?;
             let own = forecast.passes();
@@ -343,29 +536,61 @@ impl<'a> RunAttempt<'a> {
         run: &RunExecutor<'_>,
         last: Option<&PreviousArtifact>,
     ) -> Result<DeadlinePlan<'a>> {
-        let mut options = vec![PlanOption { rung: self.level, passes: self.planned_passes(bound, run)? }];
-        let ladder = self.whole.deadline.as_ref().map(|deadline| deadline.ladder.as_slice()).unwrap_or_default();
-        for level in ladder.iter().copied().filter(|level| Some(*level) > self.level) {
+        let mut options = vec![PlanOption {
+            rung: self.level,
+            passes: self.planned_passes(bound, run)?,
+        }];
+        let ladder = self
+            .whole
+            .deadline
+            .as_ref()
+            .map(|deadline| deadline.ladder.as_slice())
+            .unwrap_or_default();
+        for level in ladder
+            .iter()
+            .copied()
+            .filter(|level| Some(*level) > self.level)
+        {
             let passes = match level {
                 DegradationLevel::Naive if self.whole.predictions.is_empty() => None,
                 DegradationLevel::Naive => Some(naive_passes()),
                 _ => self.planned_passes_at(level, bound, run, last)?,
             };
-            options.extend(passes.map(|passes| PlanOption { rung: Some(level), passes }));
+            options.extend(passes.map(|passes| PlanOption {
+                rung: Some(level),
+                passes,
+            }));
         }
         if self.artifact().is_none() {
             let runs = matches!(self.mode, RunMode::Run);
             let none = Pipeline::default();
-            add_final_passes(&mut options, if runs { &bound.pipeline } else { &none }, &bound.datasets);
+            add_final_passes(
+                &mut options,
+                if runs { &bound.pipeline } else { &none },
+                &bound.datasets,
+            );
         }
-        Ok(DeadlinePlan { monitor: self.monitor, options })
+        Ok(DeadlinePlan {
+            monitor: self.monitor,
+            options,
+        })
     }
 
     fn planned_passes(&self, bound: &BoundRun, run: &RunExecutor<'_>) -> Result<Vec<PlannedPass>> {
-        let mut passes = planned_passes(&run.program, run.pipeline, &bound.datasets, self.level, &run.state);
+        let mut passes = planned_passes(
+            &run.program,
+            run.pipeline,
+            &bound.datasets,
+            self.level,
+            &run.state,
+        );
         if self.level > Some(DegradationLevel::SkipOptional) {
             let intervals = run.intervals.clone();
-            let same = run.dry_run_with(run.pipeline, run.program.clone(), run.state.findings.clone());
+            let same = run.dry_run_with(
+                run.pipeline,
+                run.program.clone(),
+                run.state.findings.clone(),
+            );
             estimate_new_reads(RunExecutor { intervals, ..same }, &mut passes)?;
         }
         Ok(passes)
@@ -379,15 +604,23 @@ impl<'a> RunAttempt<'a> {
         run: &RunExecutor<'_>,
         last: Option<&PreviousArtifact>,
     ) -> Result<Option<Vec<PlannedPass>>> {
-        let BoundRun { session, datasets, .. } = bound;
+        let BoundRun {
+            session, datasets, ..
+        } = bound;
         let (lesser, _) = skip_optional(self.whole, Some(level));
         let lesser_bound = session.bind(&lesser, datasets)?;
         let takes_findings = level > DegradationLevel::SkipOptional;
-        let answers = last.filter(|_| takes_findings).and_then(|last| last.findings_for(&lesser, &lesser_bound));
+        let answers = last
+            .filter(|_| takes_findings)
+            .and_then(|last| last.findings_for(&lesser, &lesser_bound));
         if takes_findings && answers.is_none() {
             return Ok(None);
         }
-        let sinks: Vec<usize> = if run.program.writes() { (0..lesser.sinks.len()).collect() } else { Vec::new() };
+        let sinks: Vec<usize> = if run.program.writes() {
+            (0..lesser.sinks.len()).collect()
+        } else {
+            Vec::new()
+        };
         let is_known = &mut |_, state| Ok(run.state.findings.contains_key(&state));
         let mut program = compile(&lesser, lesser_bound, datasets, &sinks, true, is_known)?;
         let mut passes = planned_passes(&program, &lesser, datasets, Some(level), &run.state);
@@ -396,7 +629,10 @@ impl<'a> RunAttempt<'a> {
             let (all, mut findings) = ((0..program.bound.asks.len()).collect(), BTreeMap::new());
             replace_findings(&mut program, &lesser, &all, &answers, &mut findings)?;
             let intervals = session.restrict_to_interval(&lesser, &mut program, self.interval)?;
-            let dry_run = RunExecutor { intervals, ..run.dry_run_with(&lesser, program, findings) };
+            let dry_run = RunExecutor {
+                intervals,
+                ..run.dry_run_with(&lesser, program, findings)
+            };
             estimate_new_reads(dry_run, &mut passes)?;
         }
         Ok(Some(passes))
@@ -408,29 +644,57 @@ impl<'a> RunAttempt<'a> {
 fn estimate_new_reads(mut run: RunExecutor<'_>, ahead: &mut [PlannedPass]) -> Result<()> {
     let passes = run.program.passes.clone();
     for (pass, name) in passes.iter().zip(pass_names(&run.program, run.pipeline)) {
-        let (PassWork::Write(_), Some(ahead)) = (&pass.work, ahead.iter_mut().find(|ahead| ahead.pass == name)) else {
+        let (PassWork::Write(_), Some(ahead)) = (
+            &pass.work,
+            ahead.iter_mut().find(|ahead| ahead.pass == name),
+        ) else {
             continue;
         };
         let standing = run.inspect_pass(pass)?;
-        let spans = if standing.done { Some((0, 1)) } else { standing.to_read };
-        ahead.read = spans.map(|(read, of)| (ahead.total as f64 * read as f64 / of.max(1) as f64) as u64);
+        let spans = if standing.done {
+            Some((0, 1))
+        } else {
+            standing.to_read
+        };
+        ahead.read =
+            spans.map(|(read, of)| (ahead.total as f64 * read as f64 / of.max(1) as f64) as u64);
     }
     Ok(())
 }
 
 /// Adds what follows the passes to each plan: the artifact, trainings and forecasts.
-fn add_final_passes(options: &mut [PlanOption], pipeline: &Pipeline, datasets: &BTreeMap<String, Dataset>) {
+fn add_final_passes(
+    options: &mut [PlanOption],
+    pipeline: &Pipeline,
+    datasets: &BTreeMap<String, Dataset>,
+) {
     // How much a training reads is not known before; it costs what it cost the last time, by the data.
     let total = datasets.values().map(Dataset::bytes).sum();
-    let ahead = |pass, learned| PlannedPass { pass, total, read: None, learned, keeps: false };
-    for option in options.iter_mut().filter(|option| option.rung < Some(DegradationLevel::Naive)) {
+    let ahead = |pass, learned| PlannedPass {
+        pass,
+        total,
+        read: None,
+        learned,
+        keeps: false,
+    };
+    for option in options
+        .iter_mut()
+        .filter(|option| option.rung < Some(DegradationLevel::Naive))
+    {
         if option.rung < Some(DegradationLevel::LastModel) {
             option.passes.push(ahead(ARTIFACT.to_owned(), false));
         }
         if option.rung < Some(DegradationLevel::ReuseStates) {
             let trainings = pipeline.trainings.iter().map(training_pass_name);
-            option.passes.extend(trainings.map(|name| ahead(name, true)));
+            option
+                .passes
+                .extend(trainings.map(|name| ahead(name, true)));
         }
-        option.passes.extend(pipeline.predictions.iter().map(|sink| ahead(forecast_pass_name(sink), true)));
+        option.passes.extend(
+            pipeline
+                .predictions
+                .iter()
+                .map(|sink| ahead(forecast_pass_name(sink), true)),
+        );
     }
 }

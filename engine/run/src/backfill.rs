@@ -53,7 +53,12 @@ impl BackfillTurn {
             if self.number == 0 || stages[self.number - 1] >= stage {
                 return Ok(());
             }
-            stages = self.stages.1.wait_timeout(stages, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+            stages = self
+                .stages
+                .1
+                .wait_timeout(stages, LOOK_EVERY)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 
@@ -88,7 +93,9 @@ impl Drop for TurnGuard<'_> {
 }
 
 fn cancel_after(turns: &[BackfillTurn], number: usize) {
-    turns[number + 1..].iter().for_each(|turn| turn.interrupt.abandon());
+    turns[number + 1..]
+        .iter()
+        .for_each(|turn| turn.interrupt.abandon());
 }
 
 impl Session {
@@ -104,8 +111,13 @@ impl Session {
         beside: usize,
         each: &mut dyn FnMut(&Interval, RunReport) -> Result<()>,
     ) -> Result<()> {
-        let alone = self.backfill_parallelism(pipeline, intervals.len().saturating_sub(1), beside) == 1;
-        let mut count = if alone { intervals.len() } else { intervals.len().min(1) };
+        let alone =
+            self.backfill_parallelism(pipeline, intervals.len().saturating_sub(1), beside) == 1;
+        let mut count = if alone {
+            intervals.len()
+        } else {
+            intervals.len().min(1)
+        };
         let mut done = 0;
         while done < count {
             let report = self.run_one_interval(pipeline, &intervals[done])?;
@@ -117,7 +129,11 @@ impl Session {
             done += 1;
         }
         let rest = &intervals[done..];
-        if rest.is_empty() { Ok(()) } else { self.backfill_in_parallel(pipeline, rest, beside, each) }
+        if rest.is_empty() {
+            Ok(())
+        } else {
+            self.backfill_in_parallel(pipeline, rest, beside, each)
+        }
     }
 
     /// How many intervals are at work at a time. Deadlines foretell one run; workers are divided among
@@ -125,13 +141,23 @@ impl Session {
     fn backfill_parallelism(&self, pipeline: &Pipeline, intervals: usize, asked: usize) -> usize {
         let kept_on_time = self.deadline.is_some() || pipeline.deadline.is_some();
         let memory = self.options.memory_bytes / MEMORY_BYTES_MIN;
-        let most = asked.min(intervals).min(self.options.threads).min(memory as usize).max(1);
-        if kept_on_time || self.cluster.is_some() { 1 } else { most }
+        let most = asked
+            .min(intervals)
+            .min(self.options.threads)
+            .min(memory as usize)
+            .max(1);
+        if kept_on_time || self.cluster.is_some() {
+            1
+        } else {
+            most
+        }
     }
 
     /// Waits until the run before, where several are side by side, has come so far.
     pub(crate) fn wait_for_previous_run(&self, stage: BackfillStage) -> Result<()> {
-        self.turn.as_ref().map_or(Ok(()), |turn| turn.wait_for_previous(stage))
+        self.turn
+            .as_ref()
+            .map_or(Ok(()), |turn| turn.wait_for_previous(stage))
     }
 
     fn backfill_in_parallel(
@@ -142,10 +168,15 @@ impl Session {
         each: &mut dyn FnMut(&Interval, RunReport) -> Result<()>,
     ) -> Result<()> {
         let beside = self.backfill_parallelism(pipeline, intervals.len(), asked);
-        self.watch.on_event(Event::Beside { intervals: intervals.len(), beside });
+        self.watch.on_event(Event::Beside {
+            intervals: intervals.len(),
+            beside,
+        });
         let turns: Vec<BackfillTurn> = {
-            let stages: Arc<SharedStages> =
-                Arc::new((Mutex::new(vec![BackfillStage::Begun; intervals.len()]), Condvar::new()));
+            let stages: Arc<SharedStages> = Arc::new((
+                Mutex::new(vec![BackfillStage::Begun; intervals.len()]),
+                Condvar::new(),
+            ));
             let turn = |number| BackfillTurn {
                 stages: stages.clone(),
                 number,
@@ -157,7 +188,10 @@ impl Session {
         let run = |turn: &BackfillTurn| {
             let session = Session {
                 interrupt: turn.interrupt.clone(),
-                options: SessionOptions { threads: self.options.threads / beside, ..self.options.clone() },
+                options: SessionOptions {
+                    threads: self.options.threads / beside,
+                    ..self.options.clone()
+                },
                 watch: Arc::new(FilteredWatch(self.watch.clone())),
                 turn: Some(turn.clone()),
                 ..self.clone()
@@ -171,7 +205,11 @@ impl Session {
                 if turn.interrupt.check().is_err() {
                     return;
                 }
-                let running = TurnGuard { turns: &turns, number: turn.number, is_done: false };
+                let running = TurnGuard {
+                    turns: &turns,
+                    number: turn.number,
+                    is_done: false,
+                };
                 let done = catch_panic(|| run(turn));
                 let is_done = done.is_ok();
                 // It is told before the one after it can be done: they are told in order.
@@ -191,8 +229,13 @@ impl Session {
             drop(tell);
             for (number, report) in told {
                 done += 1;
-                self.watch.on_event(Event::IntervalDone { done, intervals: intervals.len() });
-                let Err(fault) = report.and_then(|report| each(&intervals[number], report)) else { continue };
+                self.watch.on_event(Event::IntervalDone {
+                    done,
+                    intervals: intervals.len(),
+                });
+                let Err(fault) = report.and_then(|report| each(&intervals[number], report)) else {
+                    continue;
+                };
                 cancel_after(&turns, number);
                 if failure.as_ref().is_none_or(|(first, _)| number < *first) {
                     failure = Some((number, fault));
@@ -213,7 +256,10 @@ struct FilteredWatch(Arc<dyn EventListener>);
 impl EventListener for FilteredWatch {
     fn on_event(&self, event: Event) {
         match event {
-            Event::Warning { .. } | Event::Waiting { .. } | Event::Progress { .. } | Event::Spilled { .. } => {
+            Event::Warning { .. }
+            | Event::Waiting { .. }
+            | Event::Progress { .. }
+            | Event::Spilled { .. } => {
                 self.0.on_event(event);
             }
             _ => {}

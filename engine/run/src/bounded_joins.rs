@@ -12,7 +12,11 @@ use crate::session::Session;
 impl Session {
     /// The pipeline in which no step holds the rows of a source that surely exceed the memory of states; `None` if
     /// nothing changes.
-    fn bound_joins(&self, pipeline: &Pipeline, datasets: &BTreeMap<String, Dataset>) -> Result<Option<Pipeline>> {
+    fn bound_joins(
+        &self,
+        pipeline: &Pipeline,
+        datasets: &BTreeMap<String, Dataset>,
+    ) -> Result<Option<Pipeline>> {
         let budget = self.memory().states_bytes() as u64;
         let exceeds = |held: &HeldRows| {
             let dataset = datasets.get(&held.other)?;
@@ -20,9 +24,18 @@ impl Session {
                 None => dataset.schema.fields().iter().map(AsRef::as_ref).collect(),
                 Some(columns) => columns.resolve(&dataset.schema).ok()?,
             };
-            Some(dataset.rows()? * columns.iter().map(|field| bytes_min(field.data_type())).sum::<u64>() > budget)
+            Some(
+                dataset.rows()?
+                    * columns
+                        .iter()
+                        .map(|field| bytes_min(field.data_type()))
+                        .sum::<u64>()
+                    > budget,
+            )
         };
-        replace_steps(&self.registry, pipeline, &|_, held| exceeds(held).unwrap_or(false))
+        replace_steps(&self.registry, pipeline, &|_, held| {
+            exceeds(held).unwrap_or(false)
+        })
     }
 
     /// The same, bound anew to `bound` if something changes.
@@ -40,8 +53,19 @@ impl Session {
     }
 
     /// The pipeline in which the step that ran out of memory holds no rows; `None` if the fault has another cause.
-    pub(crate) fn bound_join_of(&self, pipeline: &Pipeline, fault: &Fault) -> Result<Option<Pipeline>> {
-        let Some(label) = fault.site().step.as_ref().filter(|_| fault.code() == codes::MEMORY) else { return Ok(None) };
+    pub(crate) fn bound_join_of(
+        &self,
+        pipeline: &Pipeline,
+        fault: &Fault,
+    ) -> Result<Option<Pipeline>> {
+        let Some(label) = fault
+            .site()
+            .step
+            .as_ref()
+            .filter(|_| fault.code() == codes::MEMORY)
+        else {
+            return Ok(None);
+        };
         let bounded = replace_steps(&self.registry, pipeline, &|own, _| own == label.as_str())?;
         if bounded.is_some() {
             let what = "the rows to look up exceed their share of the memory, so both sides are partitioned by key";
@@ -62,7 +86,11 @@ fn replace_steps(
     for (at, PipelineNode { name, steps, .. }) in pipeline.nodes.iter().enumerate() {
         for (place, step) in steps.iter().enumerate() {
             let label = format!("{name}.{}", step.kind);
-            if let Some(held) = registry.build(step)?.held_rows().filter(|held| replaces(&label, held)) {
+            if let Some(held) = registry
+                .build(step)?
+                .held_rows()
+                .filter(|held| replaces(&label, held))
+            {
                 let bounded = bounded.get_or_insert_with(|| pipeline.clone());
                 bounded.nodes[at].steps[place].config = held.spilling;
             }
@@ -77,8 +105,13 @@ fn bytes_min(data_type: &DataType) -> u64 {
         DataType::Utf8 | DataType::Binary | DataType::List(_) => 4,
         DataType::LargeUtf8 | DataType::LargeBinary | DataType::LargeList(_) => 8,
         DataType::Dictionary(_, values) => bytes_min(values),
-        DataType::Struct(fields) => fields.iter().map(|field| bytes_min(field.data_type())).sum(),
-        DataType::FixedSizeList(item, length) => bytes_min(item.data_type()) * (*length).max(0) as u64,
+        DataType::Struct(fields) => fields
+            .iter()
+            .map(|field| bytes_min(field.data_type()))
+            .sum(),
+        DataType::FixedSizeList(item, length) => {
+            bytes_min(item.data_type()) * (*length).max(0) as u64
+        }
         other => other.primitive_width().unwrap_or(0) as u64,
     }
 }

@@ -33,12 +33,18 @@ pub trait ConnectorRegistry: Send + Sync {
     /// A configured trainer.
     fn trainer(&self, format: &str, config: &Value) -> Result<Arc<dyn Trainer>> {
         let _ = config;
-        Err(Fault::new(codes::UNKNOWN_NAME, format!("there is no trainer `{format}`")))
+        Err(Fault::new(
+            codes::UNKNOWN_NAME,
+            format!("there is no trainer `{format}`"),
+        ))
     }
 
     /// The model in a directory that a trainer filled, given what reads its files by name.
     fn predictor(&self, files: ReadModelFile<'_>) -> Result<Arc<dyn ModelPredictor>> {
         let _ = files;
-        Err(Fault::new(codes::UNKNOWN_NAME, "there is nothing that reads models"))
+        Err(Fault::new(
+            codes::UNKNOWN_NAME,
+            "there is nothing that reads models",
+        ))
     }
 }

@@ -4,19 +4,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_commit::{Artifact, DegradationReport, FitHistory, FitRange, LearnedFinding};
-use forebay_model::{ContentId, DegradationLevel, Fault, Finding, IdBuilder, Pipeline, Result, codes};
+use forebay_model::{
+    ContentId, DegradationLevel, Fault, Finding, IdBuilder, Pipeline, Result, codes,
+};
 use forebay_plan::{
-    AnalyzerId, BoundPipeline, NodeFlow, OpId, PassWork, Program, all_columns, analyzer_identities, analyzer_scans,
-    part_column, upstream_analyzers,
+    AnalyzerId, BoundPipeline, NodeFlow, OpId, PassWork, Program, all_columns, analyzer_identities,
+    analyzer_scans, part_column, upstream_analyzers,
 };
 use forebay_storage::{Event, StorageLocation};
 
 use crate::session::Session;
 
 /// The report on a run that degraded to a level; `None` for a complete run.
-pub(crate) fn degradation_report(pipeline: &Pipeline, rung: Option<DegradationLevel>) -> Option<DegradationReport> {
-    let declared = pipeline.deadline.as_ref().map(|deadline| deadline.ladder.as_slice()).unwrap_or_default();
-    let rungs = declared.iter().filter(|known| Some(**known) <= rung).map(|rung| rung.word().to_owned()).collect();
+pub(crate) fn degradation_report(
+    pipeline: &Pipeline,
+    rung: Option<DegradationLevel>,
+) -> Option<DegradationReport> {
+    let declared = pipeline
+        .deadline
+        .as_ref()
+        .map(|deadline| deadline.ladder.as_slice())
+        .unwrap_or_default();
+    let rungs = declared
+        .iter()
+        .filter(|known| Some(**known) <= rung)
+        .map(|rung| rung.word().to_owned())
+        .collect();
     rung.map(|_| DegradationReport {
         rungs,
         skipped: skip_optional(pipeline, rung).1,
@@ -26,9 +39,14 @@ pub(crate) fn degradation_report(pipeline: &Pipeline, rung: Option<DegradationLe
 }
 
 /// The pipeline as it is run on a rung, and the names of what is left out.
-pub(crate) fn skip_optional(pipeline: &Pipeline, rung: Option<DegradationLevel>) -> (Pipeline, Vec<String>) {
-    let declared =
-        pipeline.deadline.as_ref().is_some_and(|deadline| deadline.ladder.contains(&DegradationLevel::SkipOptional));
+pub(crate) fn skip_optional(
+    pipeline: &Pipeline,
+    rung: Option<DegradationLevel>,
+) -> (Pipeline, Vec<String>) {
+    let declared = pipeline
+        .deadline
+        .as_ref()
+        .is_some_and(|deadline| deadline.ladder.contains(&DegradationLevel::SkipOptional));
     match rung {
         Some(_) if declared => pipeline.without_optional(),
         _ => (pipeline.clone(), Vec::new()),
@@ -51,48 +69,85 @@ impl PreviousArtifact {
         let range = session.carried.as_ref().and_then(|carried| carried.range());
         let load = || {
             if let Some(range @ FitRange::Before(until)) = range {
-                let history = FitHistory { io: &session.io, root, pipeline: name };
+                let history = FitHistory {
+                    io: &session.io,
+                    root,
+                    pipeline: name,
+                };
                 for id in history.up_to(range)? {
                     if history.holds(id)? {
                         let place = Artifact::directory(root, id);
-                        return PreviousArtifact::of(session, Artifact::load(&session.io, &place)?, place).map(Some);
+                        return PreviousArtifact::of(
+                            session,
+                            Artifact::load(&session.io, &place)?,
+                            place,
+                        )
+                        .map(Some);
                     }
                 }
                 let past = until.past_text();
-                let message = format!("no artifact is left that was fitted on rows {past}: the newest may stand in");
+                let message = format!(
+                    "no artifact is left that was fitted on rows {past}: the newest may stand in"
+                );
                 session.watch.on_event(Event::Warning { message });
             }
-            let Some(place) = Artifact::latest(&session.io, root, name)? else { return Ok(None) };
+            let Some(place) = Artifact::latest(&session.io, root, name)? else {
+                return Ok(None);
+            };
             PreviousArtifact::of(session, Artifact::load(&session.io, &place)?, place).map(Some)
         };
         load().unwrap_or_else(|fault: Fault| {
-            let message = format!("the newest artifact cannot stand in for a later one: {}", fault.message());
+            let message = format!(
+                "the newest artifact cannot stand in for a later one: {}",
+                fault.message()
+            );
             session.watch.on_event(Event::Warning { message });
             None
         })
     }
 
     /// An artifact, and where it is.
-    pub fn of(session: &Session, artifact: Artifact, place: StorageLocation) -> Result<PreviousArtifact> {
+    pub fn of(
+        session: &Session,
+        artifact: Artifact,
+        place: StorageLocation,
+    ) -> Result<PreviousArtifact> {
         let bound = artifact.bind(&session.registry, &session.sql)?;
         let asked = analyzer_identities(&bound, &artifact.pipeline)?;
-        Ok(PreviousArtifact { artifact, place, asked })
+        Ok(PreviousArtifact {
+            artifact,
+            place,
+            asked,
+        })
     }
 
     /// Its answers to all questions of a pipeline; `None` where what is asked has changed since, or anything
     /// before it.
-    pub fn findings_for(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Option<Vec<Arc<Finding>>> {
+    pub fn findings_for(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+    ) -> Option<Vec<Arc<Finding>>> {
         let matches = self.matches(pipeline, bound).ok()?;
-        matches.into_iter().map(|learned| Some(learned?.finding.clone())).collect()
+        matches
+            .into_iter()
+            .map(|learned| Some(learned?.finding.clone()))
+            .collect()
     }
 
     /// Its answer to each question of a pipeline; `None` for those that are asked otherwise now.
-    pub fn matches(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Result<Vec<Option<&LearnedFinding>>> {
+    pub fn matches(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+    ) -> Result<Vec<Option<&LearnedFinding>>> {
         let mut left: Vec<_> = self.asked.iter().zip(&self.artifact.findings).collect();
         let mut matches = Vec::new();
         for (question, name) in bound.asks.iter().zip(analyzer_identities(bound, pipeline)?) {
             let step = &bound.ops[question.op].label;
-            let place = left.iter().position(|(known, learned)| **known == name && learned.step == *step);
+            let place = left
+                .iter()
+                .position(|(known, learned)| **known == name && learned.step == *step);
             matches.push(place.map(|place| left.remove(place).1));
         }
         Ok(matches)
@@ -111,19 +166,29 @@ pub(crate) fn asks_to_replace(program: &Program) -> BTreeSet<AnalyzerId> {
         tied.extend(bound.ops[question.op].asks.iter().copied());
         tied.insert(ask);
         ties.push(tied);
-        by_state.entry(program.state_ids[ask]).or_default().insert(ask);
+        by_state
+            .entry(program.state_ids[ask])
+            .or_default()
+            .insert(ask);
     }
     ties.extend(by_state.into_values());
     let works = program.passes.iter().filter_map(|pass| match &pass.work {
         PassWork::Learn(work) => Some(work),
         _ => None,
     });
-    let mut found: BTreeSet<AnalyzerId> =
-        works.flat_map(|work| &work.lanes).flat_map(|lane| lane.asks.iter().copied()).collect();
+    let mut found: BTreeSet<AnalyzerId> = works
+        .flat_map(|work| &work.lanes)
+        .flat_map(|lane| lane.asks.iter().copied())
+        .collect();
     found.retain(|ask| !bound.asks[*ask].ask.per_run);
     loop {
         let before = found.len();
-        for tied in ties.iter().filter(|tied| !tied.is_disjoint(&found)).cloned().collect::<Vec<_>>() {
+        for tied in ties
+            .iter()
+            .filter(|tied| !tied.is_disjoint(&found))
+            .cloned()
+            .collect::<Vec<_>>()
+        {
             found.extend(tied);
         }
         if found.len() == before {
@@ -135,22 +200,40 @@ pub(crate) fn asks_to_replace(program: &Program) -> BTreeSet<AnalyzerId> {
 /// The questions whose answers decide what a gather gives.
 pub(crate) fn asks_before_gather(bound: &BoundPipeline, op: OpId) -> BTreeSet<AnalyzerId> {
     let inputs = bound.gather_inputs.get(&op).into_iter().flatten();
-    let asked = bound.ops[op].asks.iter().flat_map(|ask| bound.asks[*ask].needed_columns());
-    let mut found = upstream_analyzers(bound, inputs.flat_map(|(_, flow)| all_columns(flow)).chain(asked).collect());
+    let asked = bound.ops[op]
+        .asks
+        .iter()
+        .flat_map(|ask| bound.asks[*ask].needed_columns());
+    let mut found = upstream_analyzers(
+        bound,
+        inputs
+            .flat_map(|(_, flow)| all_columns(flow))
+            .chain(asked)
+            .collect(),
+    );
     found.extend(&bound.ops[op].asks);
     found
 }
 
 /// The questions whose answers decide what a sink gets.
-pub(crate) fn asks_before_sink(bound: &BoundPipeline, pipeline: &Pipeline, sink: usize) -> BTreeSet<AnalyzerId> {
+pub(crate) fn asks_before_sink(
+    bound: &BoundPipeline,
+    pipeline: &Pipeline,
+    sink: usize,
+) -> BTreeSet<AnalyzerId> {
     let sink = &pipeline.sinks[sink];
     let flow = bound.flows.get(&sink.from).map(|flow| {
         let (streams, _) = flow.streams_of(sink.split.as_deref());
-        NodeFlow { streams, ..flow.clone() }
+        NodeFlow {
+            streams,
+            ..flow.clone()
+        }
     });
     let mut wanted = flow.as_ref().map(all_columns).unwrap_or_default();
     let part = sink.split.as_deref().map(part_column);
-    wanted.iter_mut().for_each(|(_, columns)| columns.extend(part.clone()));
+    wanted
+        .iter_mut()
+        .for_each(|(_, columns)| columns.extend(part.clone()));
     upstream_analyzers(bound, wanted)
 }
 
@@ -166,7 +249,12 @@ pub(crate) fn replace_findings(
     let per_run = |ask: &AnalyzerId| program.bound.asks[*ask].ask.per_run;
     let asks: &BTreeSet<AnalyzerId> = &asks.iter().copied().filter(|ask| !per_run(ask)).collect();
     for ask in asks {
-        let another = || Fault::new(codes::STATE_VERSION, "the artifact was fitted by another pipeline");
+        let another = || {
+            Fault::new(
+                codes::STATE_VERSION,
+                "the artifact was fitted by another pipeline",
+            )
+        };
         let answer = answers.get(*ask).ok_or_else(another)?;
         findings.insert(program.state_ids[*ask], answer.clone());
     }
@@ -175,7 +263,10 @@ pub(crate) fn replace_findings(
         let used = match &mut pass.work {
             PassWork::Learn(work) => {
                 for lane in &mut work.lanes {
-                    let (known, left) = lane.asks.iter().partition(|ask| !bound.asks[**ask].ask.per_run);
+                    let (known, left) = lane
+                        .asks
+                        .iter()
+                        .partition(|ask| !bound.asks[**ask].ask.per_run);
                     work.known.extend::<Vec<AnalyzerId>>(known);
                     lane.asks = left;
                 }

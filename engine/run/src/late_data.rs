@@ -14,10 +14,18 @@ use crate::session::Session;
 impl Session {
     /// The intervals that outputs show, and that end at a time or less than the pipeline's lookback
     /// before it; in order of time.
-    pub fn intervals_in_lookback(&self, pipeline: &Pipeline, before: &str) -> Result<Vec<Interval>> {
-        let Some((source, lookback)) = longest_lookback(pipeline) else { return Ok(Vec::new()) };
+    pub fn intervals_in_lookback(
+        &self,
+        pipeline: &Pipeline,
+        before: &str,
+    ) -> Result<Vec<Interval>> {
+        let Some((source, lookback)) = longest_lookback(pipeline) else {
+            return Ok(Vec::new());
+        };
         let wrong = |text: &str| {
-            let message = format!("`{text}` is no date or timestamp, so `lookback` cannot reach back from it");
+            let message = format!(
+                "`{text}` is no date or timestamp, so `lookback` cannot reach back from it"
+            );
             Fault::new(codes::UNSUPPORTED, message).at(source.at.as_ref())
         };
         let end = parse_datetime(before).ok_or_else(|| wrong(before))?;
@@ -25,10 +33,19 @@ impl Session {
         let mut found = BTreeMap::new();
         for sink in 0..pipeline.sinks.len() {
             let out = self.output(pipeline, sink)?;
-            for stretch in Manifest::read(&self.io, &out)?.into_iter().flat_map(|visible| visible.intervals) {
+            for stretch in Manifest::read(&self.io, &out)?
+                .into_iter()
+                .flat_map(|visible| visible.intervals)
+            {
                 let to = parse_datetime(&stretch.to).ok_or_else(|| wrong(&stretch.to))?;
                 if begin < to && to <= end {
-                    found.insert(to, Interval { from: stretch.from, to: stretch.to });
+                    found.insert(
+                        to,
+                        Interval {
+                            from: stretch.from,
+                            to: stretch.to,
+                        },
+                    );
                 }
             }
         }
@@ -47,6 +64,8 @@ fn longest_lookback(pipeline: &Pipeline) -> Option<(&PipelineSource, SignedDurat
 
 /// Dates and timestamps; those of a zone in UTC.
 fn parse_datetime(text: &str) -> Option<DateTime> {
-    let instant = text.parse::<Timestamp>().map(|instant| TimeZone::UTC.to_datetime(instant));
+    let instant = text
+        .parse::<Timestamp>()
+        .map(|instant| TimeZone::UTC.to_datetime(instant));
     instant.or_else(|_| text.parse()).ok()
 }

@@ -41,44 +41,50 @@ mod training_tracker;
 mod worker_server;
 
 pub use backtest::{
-    BacktestOptions, BacktestReport, BacktestedForecast, FoldReport, ForecastOrigin, ForecastScore, ForecasterScores,
-    GroupScore, IntervalScore, QuantileScore, StepScore,
+    BacktestOptions, BacktestReport, BacktestedForecast, FoldReport, ForecastOrigin, ForecastScore,
+    ForecasterScores, GroupScore, IntervalScore, QuantileScore, StepScore,
 };
 pub use connector_registry::{ConnectorRegistry, ReadModelFile};
 pub use deadline::{DeadlineSpec, RunCost, parse_duration};
 pub use expectations::ExpectationReport;
 pub use feed::{FeedOrigin, FeedSource};
 pub use forebay_cluster::{
-    Cluster, ClusterOptions, ClusterSecurity, ClusterSize, ClusterStatus, ClusterToken, EndedTask, LocalWorkers,
-    TaskCounts, TaskListener, TaskOutcome, TaskTally, TlsFiles, WorkerStatus, set_worker_program,
+    Cluster, ClusterOptions, ClusterSecurity, ClusterSize, ClusterStatus, ClusterToken, EndedTask,
+    LocalWorkers, TaskCounts, TaskListener, TaskOutcome, TaskTally, TlsFiles, WorkerStatus,
+    set_worker_program,
 };
 pub use forebay_commit::{
-    Artifact, ArtifactFiles, CollectionReport, CorruptFile, DATA_SUFFIX, DegradationReport, FileContent, IntervalEntry,
-    KindUsage, LearnedFinding, Manifest, OutputFile, OutputWriter, RetentionPolicy, StateDirectory, StepFit,
-    TableReferences, VerifyReport, output_root, table_shard_directory, visible_location,
+    Artifact, ArtifactFiles, CollectionReport, CorruptFile, DATA_SUFFIX, DegradationReport,
+    FileContent, IntervalEntry, KindUsage, LearnedFinding, Manifest, OutputFile, OutputWriter,
+    RetentionPolicy, StateDirectory, StepFit, TableReferences, VerifyReport, output_root,
+    table_shard_directory, visible_location,
 };
-pub use forebay_feed::{DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource};
+pub use forebay_feed::{
+    DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource,
+};
 pub use forebay_model::Interval;
 pub use forebay_plan::{HORIZON_STEP, StepColumns};
 pub use forebay_storage::DriftMeasures;
 pub use leak_check::{
-    CutoffChoice, CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource, SinkComparison,
+    CutoffChoice, CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource,
+    SinkComparison,
 };
 pub use predict::{
-    ForecastColumns, ForecastExamples, ForecastFormat, ForecastLayout, ForecastPoint, LoadedModel, ModelPredictor,
-    PredictConfig, PredictTransform, PredictedRows, Predictions, SeriesExample, SeriesKey, SeriesPoint,
-    quantile_column,
+    ForecastColumns, ForecastExamples, ForecastFormat, ForecastLayout, ForecastPoint, LoadedModel,
+    ModelPredictor, PredictConfig, PredictTransform, PredictedRows, Predictions, SeriesExample,
+    SeriesKey, SeriesPoint, quantile_column,
 };
 pub use preview::{Preview, PreviewOptions};
 pub use profile::{
-    ColumnDrift, ColumnPair, ColumnProfile, ComparedProfile, DatasetProfile, DriftOptions, DriftReport, FrequentValue,
-    HistogramBin, LearnedProfile, LengthProfile, NumericProfile, ProfileOptions, SeriesProfile, TimeProfile,
-    compare_profiles,
+    ColumnDrift, ColumnPair, ColumnProfile, ComparedProfile, DatasetProfile, DriftOptions,
+    DriftReport, FrequentValue, HistogramBin, LearnedProfile, LengthProfile, NumericProfile,
+    ProfileOptions, SeriesProfile, TimeProfile, compare_profiles,
 };
 pub use refit::parse_refit;
 pub use report::{
-    ContinuedReport, DeadlineOutcome, ForecastReport, FutureReport, GroupFallback, GroupTrainingReport, ModelReport,
-    OriginColumn, OutputColumn, OutputReport, PassReport, RunReport, TrainingReport, TrainingStartReport,
+    ContinuedReport, DeadlineOutcome, ForecastReport, FutureReport, GroupFallback,
+    GroupTrainingReport, ModelReport, OriginColumn, OutputColumn, OutputReport, PassReport,
+    RunReport, TrainingReport, TrainingStartReport,
 };
 pub use sample::RunSample;
 pub use serving::ServingModel;

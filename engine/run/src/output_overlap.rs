@@ -20,20 +20,40 @@ pub(crate) fn check_overlap(
     for (sink, place) in sinks {
         let out = canonical_address(place);
         let mut clash = |message: String, hint: &str| {
-            faults.push(Fault::new(codes::OUTPUT_CLASH, message).file(&place.shown).hint(hint).at(sink.at.as_ref()));
+            faults.push(
+                Fault::new(codes::OUTPUT_CLASH, message)
+                    .file(&place.shown)
+                    .hint(hint)
+                    .at(sink.at.as_ref()),
+            );
         };
         if let Some((other, _)) = seen.iter().find(|(_, known)| *known == out) {
             let message = format!("`{}` and `{other}` write to the same directory", sink.name);
             clash(message, "give each sink a directory of its own");
         }
         for source in &pipeline.sources {
-            let read = datasets.get(&source.name).map(read_folders).unwrap_or_default();
-            if let Some(folder) = read.into_iter().find(|folder| is_inside(&address_of(io, folder), &out)) {
-                let message = format!("`{}` would write where `{}` reads `{folder}`", sink.name, source.name);
+            let read = datasets
+                .get(&source.name)
+                .map(read_folders)
+                .unwrap_or_default();
+            if let Some(folder) = read
+                .into_iter()
+                .find(|folder| is_inside(&address_of(io, folder), &out))
+            {
+                let message = format!(
+                    "`{}` would write where `{}` reads `{folder}`",
+                    sink.name, source.name
+                );
                 clash(message, "write to a directory that holds no input");
             } else if folders(source).any(|folder| is_inside(&out, &address_of(io, &folder))) {
-                let message = format!("`{}` would write into the directory that `{}` reads", sink.name, source.name);
-                clash(message, "write beside it: the next run would read what this one wrote");
+                let message = format!(
+                    "`{}` would write into the directory that `{}` reads",
+                    sink.name, source.name
+                );
+                clash(
+                    message,
+                    "write beside it: the next run would read what this one wrote",
+                );
             }
         }
         seen.push((&sink.name, out));
@@ -44,8 +64,10 @@ pub(crate) fn check_overlap(
 /// The directories in which a dataset's files lie; files come in the order of their paths.
 fn read_folders(dataset: &Dataset) -> Vec<&str> {
     let files = dataset.spans.iter().flat_map(|span| &span.pieces);
-    let mut folders: Vec<&str> =
-        files.filter_map(|piece| piece.path.rsplit_once('/')).map(|(folder, _)| folder).collect();
+    let mut folders: Vec<&str> = files
+        .filter_map(|piece| piece.path.rsplit_once('/'))
+        .map(|(folder, _)| folder)
+        .collect();
     folders.dedup();
     folders
 }
@@ -53,17 +75,25 @@ fn read_folders(dataset: &Dataset) -> Vec<&str> {
 /// The paths of a source that may be directories: those without wildcards.
 fn folders(source: &PipelineSource) -> impl Iterator<Item = String> {
     let one = source.config.get("path").and_then(Value::as_str);
-    let many = source.config.get("paths").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let many = source
+        .config
+        .get("paths")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
     one.into_iter().chain(many).filter_map(plain_path)
 }
 
 fn is_inside(path: &str, folder: &str) -> bool {
-    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || folder.ends_with('/'))
+    path.strip_prefix(folder)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || folder.ends_with('/'))
 }
 
 fn address_of(io: &StorageClient, text: &str) -> String {
     // A path that cannot be understood has been reported by those who use it.
-    io.resolve(text).map_or_else(|_| text.to_owned(), |place| canonical_address(&place))
+    io.resolve(text)
+        .map_or_else(|_| text.to_owned(), |place| canonical_address(&place))
 }
 
 /// One text for one place: links followed, `..` resolved.

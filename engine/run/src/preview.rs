@@ -31,7 +31,13 @@ pub struct PreviewOptions {
 
 impl Default for PreviewOptions {
     fn default() -> Self {
-        PreviewOptions { step: None, rows: 20, condition: None, sample_rows: 100_000, newest_artifact: false }
+        PreviewOptions {
+            step: None,
+            rows: 20,
+            condition: None,
+            sample_rows: 100_000,
+            newest_artifact: false,
+        }
     }
 }
 
@@ -56,8 +62,15 @@ impl Session {
             false => None,
         };
         let first = |config: &Value| (config.clone(), RowSample::First(options.sample_rows));
-        let samples = pipeline.sources.iter().map(|source| first(&source.config)).collect();
-        let connectors = SampledConnectors { inner: self.connectors.clone(), samples };
+        let samples = pipeline
+            .sources
+            .iter()
+            .map(|source| first(&source.config))
+            .collect();
+        let connectors = SampledConnectors {
+            inner: self.connectors.clone(),
+            samples,
+        };
         let request = RowsRequest {
             step: &step,
             condition: options.condition.as_deref(),
@@ -66,7 +79,11 @@ impl Session {
             enforces_rules: false,
             uses_state: false,
         };
-        let rows = self.compute_rows(pipeline, request, ScratchDir::new(None, self.watch.clone())?)?;
+        let rows = self.compute_rows(
+            pipeline,
+            request,
+            ScratchDir::new(None, self.watch.clone())?,
+        )?;
         let (mut batches, mut left) = (Vec::new(), options.rows);
         for batch in rows {
             let batch = batch?;
@@ -84,17 +101,28 @@ impl Session {
     fn newest_artifact(&self, name: &str) -> Result<Artifact> {
         let root = self.state()?;
         let Some(place) = Artifact::latest(&self.io, &root, name)? else {
-            let fault = Fault::new(codes::NOT_FOUND, format!("no run of `{name}` has left an artifact"));
-            return Err(fault.file(&root.shown).hint("run it first, or name its state directory by `--state`"));
+            let fault = Fault::new(
+                codes::NOT_FOUND,
+                format!("no run of `{name}` has left an artifact"),
+            );
+            return Err(fault
+                .file(&root.shown)
+                .hint("run it first, or name its state directory by `--state`"));
         };
         Artifact::load(&self.io, &place)
     }
 }
 
 fn default_step(pipeline: &Pipeline) -> Result<String> {
-    let sinks = pipeline.sinks.iter().chain(&pipeline.trainings).map(|sink| &sink.from);
+    let sinks = pipeline
+        .sinks
+        .iter()
+        .chain(&pipeline.trainings)
+        .map(|sink| &sink.from);
     let nodes = pipeline.nodes.iter().rev().map(|node| &node.name);
     let sources = pipeline.sources.iter().map(|source| &source.name);
     let first = sinks.chain(nodes).chain(sources).next();
-    first.cloned().ok_or_else(|| Fault::new(codes::EMPTY, "the pipeline has no rows to show"))
+    first
+        .cloned()
+        .ok_or_else(|| Fault::new(codes::EMPTY, "the pipeline has no rows to show"))
 }

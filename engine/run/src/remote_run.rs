@@ -33,8 +33,17 @@ impl Session {
         interval: Option<&Interval>,
         datasets: &BTreeMap<String, Dataset>,
     ) -> Result<Option<RunSpec>> {
-        let RemoteRun { pipeline, sinks, learns, known, applies } = run;
-        let (true, Some(models)) = (self.cluster.is_some() && self.as_of.is_none(), model_places(pipeline)?) else {
+        let RemoteRun {
+            pipeline,
+            sinks,
+            learns,
+            known,
+            applies,
+        } = run;
+        let (true, Some(models)) = (
+            self.cluster.is_some() && self.as_of.is_none(),
+            model_places(pipeline)?,
+        ) else {
             return Ok(None);
         };
         if let Some(artifact) = applies {
@@ -42,7 +51,13 @@ impl Session {
         }
         Ok(Some(RunSpec {
             // The coordinator keeps deadlines: workers do not need them or their webhooks.
-            pipeline: pinned(Pipeline { deadline: None, ..pipeline.clone() }, datasets),
+            pipeline: pinned(
+                Pipeline {
+                    deadline: None,
+                    ..pipeline.clone()
+                },
+                datasets,
+            ),
             sinks: sinks.to_vec(),
             learns,
             known,
@@ -53,7 +68,10 @@ impl Session {
             models,
             state: self.options.state.clone(),
             base: self.io.absolute_path(".")?,
-            sources: datasets.iter().map(|(name, dataset)| (name.clone(), dataset.fingerprint())).collect(),
+            sources: datasets
+                .iter()
+                .map(|(name, dataset)| (name.clone(), dataset.fingerprint()))
+                .collect(),
             batch_rows: self.options.batch_rows,
         }))
     }
@@ -81,7 +99,9 @@ impl Session {
     pub(crate) fn load_models(&self, run: &RunSpec) -> Result<Vec<Arc<LoadedModel>>> {
         let load = |place: &String| {
             let place = self.io.resolve(place)?;
-            let predictor = self.connectors.predictor(&|name: &str| self.io.get(&place.join(name)))?;
+            let predictor = self
+                .connectors
+                .predictor(&|name: &str| self.io.get(&place.join(name)))?;
             Ok(LoadedModel::new(predictor, Some(&place)))
         };
         run.models.iter().map(load).collect()
@@ -100,8 +120,11 @@ fn model_places(pipeline: &Pipeline) -> Result<Option<Vec<String>>> {
     let steps = pipeline.nodes.iter().flat_map(|node| &node.steps);
     for step in steps.filter(|step| step.kind == PredictTransform::NAME) {
         let unreadable = |error| Fault::internal("a step that predicts").cause(error);
-        let step: PredictTransform = serde_json::from_value(step.config.clone()).map_err(unreadable)?;
-        let Some(place) = &LoadedModel::find(&step.model)?.place else { return Ok(None) };
+        let step: PredictTransform =
+            serde_json::from_value(step.config.clone()).map_err(unreadable)?;
+        let Some(place) = &LoadedModel::find(&step.model)?.place else {
+            return Ok(None);
+        };
         places.insert(place.clone());
     }
     Ok(Some(places.into_iter().collect()))
@@ -110,7 +133,12 @@ fn model_places(pipeline: &Pipeline) -> Result<Option<Vec<String>>> {
 /// Names findings that continue or hold earlier ones by their content in an artifact: of two analyzers with the same rows, one
 /// may continue an earlier finding and the other not.
 pub(crate) fn name_by_artifact(bound: &mut BoundPipeline, artifact: &Artifact) -> Result<()> {
-    let is_held = |step: &str| artifact.pipeline.node(step).is_some_and(|node| node.refit.is_some());
+    let is_held = |step: &str| {
+        artifact
+            .pipeline
+            .node(step)
+            .is_some_and(|node| node.refit.is_some())
+    };
     for (ask, learned) in artifact.findings.iter().enumerate().take(bound.asks.len()) {
         if bound.asks[ask].ask.continues.is_some() || is_held(bound.step_of(ask)) {
             bound.asks[ask].carried = Some(CarriedFinding::continued(&learned.finding)?);
@@ -126,7 +154,11 @@ pub(crate) fn apply_findings(
     artifact: &Artifact,
     findings: &mut BTreeMap<ContentId, Arc<Finding>>,
 ) -> Result<()> {
-    let answers: Vec<Arc<Finding>> = artifact.findings.iter().map(|learned| learned.finding.clone()).collect();
+    let answers: Vec<Arc<Finding>> = artifact
+        .findings
+        .iter()
+        .map(|learned| learned.finding.clone())
+        .collect();
     let all = (0..program.bound.asks.len()).collect();
     replace_findings(program, pipeline, &all, &answers, findings)
 }
@@ -134,7 +166,9 @@ pub(crate) fn apply_findings(
 /// A pipeline that reads the versions of tables that were found, whatever is committed to them in the meantime.
 fn pinned(mut pipeline: Pipeline, datasets: &BTreeMap<String, Dataset>) -> Pipeline {
     for source in &mut pipeline.sources {
-        let version = datasets.get(&source.name).and_then(|dataset| dataset.version);
+        let version = datasets
+            .get(&source.name)
+            .and_then(|dataset| dataset.version);
         if let (Some(version), Some(config)) = (version, source.config.as_object_mut()) {
             config.remove("timestamp");
             config.insert("version".to_owned(), version.into());

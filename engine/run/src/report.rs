@@ -336,7 +336,8 @@ impl PassReport {
 
     /// Rows that were read: those that went in, without what was reused or left out.
     pub fn rows_read(&self) -> u64 {
-        self.rows_in.saturating_sub(self.rows_kept + self.rows_skipped)
+        self.rows_in
+            .saturating_sub(self.rows_kept + self.rows_skipped)
     }
 
     pub(crate) fn count(&mut self, counts: RowCounts) {

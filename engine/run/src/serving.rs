@@ -8,8 +8,8 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_commit::Artifact;
 use forebay_model::{Chunk, Fault, Result, codes, logical_type, type_words};
 use forebay_plan::{
-    BaseDataset, BoundPipeline, Carry, ChainContext, ChainWindow, ColumnTap, OpChain, OpStream, PlanOp, SqlCompiler,
-    TransformRegistry, WindowRowOrder, slice_for_columns, unknown_column,
+    BaseDataset, BoundPipeline, Carry, ChainContext, ChainWindow, ColumnTap, OpChain, OpStream,
+    PlanOp, SqlCompiler, TransformRegistry, WindowRowOrder, slice_for_columns, unknown_column,
 };
 use serde_json::{Map, Value};
 
@@ -37,29 +37,57 @@ impl ServingModel {
         let bound = artifact.bind(registry, sql)?;
         let last = pipeline.sinks.first().map(|sink| sink.from.as_str());
         let last = last.or_else(|| pipeline.nodes.last().map(|node| node.name.as_str()));
-        let name = node.or(last).ok_or_else(|| Fault::new(codes::UNKNOWN_NAME, "the artifact has no step to apply"))?;
-        let flow = bound
-            .flows
-            .get(name)
-            .ok_or_else(|| Fault::new(codes::UNKNOWN_NAME, format!("the artifact has no step `{name}`")))?;
+        let name = node
+            .or(last)
+            .ok_or_else(|| Fault::new(codes::UNKNOWN_NAME, "the artifact has no step to apply"))?;
+        let flow = bound.flows.get(name).ok_or_else(|| {
+            Fault::new(
+                codes::UNKNOWN_NAME,
+                format!("the artifact has no step `{name}`"),
+            )
+        })?;
         let [stream] = flow.streams.as_slice() else {
-            return Err(Fault::new(codes::UNSUPPORTED, format!("`{name}` is a union: apply its inputs one by one")));
+            return Err(Fault::new(
+                codes::UNSUPPORTED,
+                format!("`{name}` is a union: apply its inputs one by one"),
+            ));
         };
         if let BaseDataset::Gathered(op) = &bound.bases[stream.base] {
             let label = &bound.ops[*op].label;
-            let message = format!("`{label}` needs all rows at once, so `{name}` cannot be applied to a batch");
-            return Err(Fault::new(codes::UNSUPPORTED, message).hint("use `forebay apply` on a whole dataset"));
+            let message = format!(
+                "`{label}` needs all rows at once, so `{name}` cannot be applied to a batch"
+            );
+            return Err(Fault::new(codes::UNSUPPORTED, message)
+                .hint("use `forebay apply` on a whole dataset"));
         }
-        let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
-        let (ops, base_columns) =
-            slice_for_columns(&bound, stream, &columns.iter().map(String::as_str).collect::<Vec<_>>());
+        let columns: Vec<String> = flow
+            .schema
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect();
+        let (ops, base_columns) = slice_for_columns(
+            &bound,
+            stream,
+            &columns.iter().map(String::as_str).collect::<Vec<_>>(),
+        );
         let passed = passed_columns(&bound, stream, &columns);
-        let want = ColumnTap { after: stream.ops.len(), columns, part: None };
+        let want = ColumnTap {
+            after: stream.ops.len(),
+            columns,
+            part: None,
+        };
         let finding = |ask: usize| {
-            let learned = artifact.findings.get(ask).map(|learned| learned.finding.clone());
+            let learned = artifact
+                .findings
+                .get(ask)
+                .map(|learned| learned.finding.clone());
             learned.ok_or_else(|| Fault::new(codes::STATE_VERSION, "the artifact lacks a finding"))
         };
-        let told = ChainContext { finding: &finding, row_order: &|_| WindowRowOrder::Time };
+        let told = ChainContext {
+            finding: &finding,
+            row_order: &|_| WindowRowOrder::Time,
+        };
         let chain = OpChain::new(&bound, stream, &ops, &base_columns, &[want], told)?;
         if let Some(ChainWindow { op, .. }) = chain.windows().first() {
             let label = &bound.ops[*op].label;
@@ -67,17 +95,28 @@ impl ServingModel {
                 PlanOp::Join(join) => format!("the rows of `{}`", join.other),
                 _ => "the rows before".to_owned(),
             };
-            let message = format!("`{label}` needs {needs}, so `{name}` cannot be applied to a batch");
-            return Err(
-                Fault::new(codes::UNSUPPORTED, message).hint("use `forebay apply` on a dataset with its history")
-            );
+            let message =
+                format!("`{label}` needs {needs}, so `{name}` cannot be applied to a batch");
+            return Err(Fault::new(codes::UNSUPPORTED, message)
+                .hint("use `forebay apply` on a dataset with its history"));
         }
         let base = &bound.base_schemas[stream.base];
-        let input = base_columns.iter().map(|name| base.field_with_name(name).cloned());
+        let input = base_columns
+            .iter()
+            .map(|name| base.field_with_name(name).cloned());
         let input = Arc::new(Schema::new(input.collect::<Result<Vec<Field>, _>>()?));
-        let output = chain.fields(0).iter().map(|field| field.clone().with_nullable(true));
+        let output = chain
+            .fields(0)
+            .iter()
+            .map(|field| field.clone().with_nullable(true));
         let output = Arc::new(Schema::new(output.collect::<Vec<_>>()));
-        Ok(ServingModel { chain, input, output, source: base.clone(), passed })
+        Ok(ServingModel {
+            chain,
+            input,
+            output,
+            source: base.clone(),
+            passed,
+        })
     }
 
     /// The columns that batches must have, with logical types; others are ignored. Those of
@@ -94,7 +133,10 @@ impl ServingModel {
     /// The inputs that no step uses, such as a label: a batch without one gives a result without it.
     pub fn optional_inputs(&self) -> Vec<&str> {
         let outputs = self.output.fields().iter().zip(&self.passed);
-        outputs.filter(|(_, passed)| **passed).map(|(field, _)| field.name().as_str()).collect()
+        outputs
+            .filter(|(_, passed)| **passed)
+            .map(|(field, _)| field.name().as_str())
+            .collect()
     }
 
     /// The columns that come out of a batch with these.
@@ -103,8 +145,9 @@ impl ServingModel {
     }
 
     fn outputs_of(&self, columns: &Schema) -> Vec<usize> {
-        let is_made =
-            |index: &usize| !self.passed[*index] || columns.index_of(self.output.field(*index).name()).is_ok();
+        let is_made = |index: &usize| {
+            !self.passed[*index] || columns.index_of(self.output.field(*index).name()).is_ok()
+        };
         (0..self.output.fields().len()).filter(is_made).collect()
     }
 
@@ -134,16 +177,26 @@ impl ServingModel {
                 .map(|(field, column)| Field::new(field.name(), column.data_type().clone(), true))
                 .collect::<Vec<_>>(),
         );
-        let chunk = Chunk::of(RecordBatch::try_new_with_options(Arc::new(narrow), columns, &options)?);
+        let chunk = Chunk::of(RecordBatch::try_new_with_options(
+            Arc::new(narrow),
+            columns,
+            &options,
+        )?);
         let mut result = None;
-        self.chain.run(&[chunk], &mut Carry::default(), &mut |_, input| {
-            let columns = input.columns.iter().zip(self.output.fields());
-            let columns = columns.map(|(column, field)| arrow::compute::cast(column, field.data_type()));
-            let options = RecordBatchOptions::new().with_row_count(Some(input.rows));
-            let columns = columns.collect::<Result<Vec<_>, _>>()?;
-            result = Some(RecordBatch::try_new_with_options(self.output.clone(), columns, &options)?);
-            Ok(())
-        })?;
+        self.chain
+            .run(&[chunk], &mut Carry::default(), &mut |_, input| {
+                let columns = input.columns.iter().zip(self.output.fields());
+                let columns =
+                    columns.map(|(column, field)| arrow::compute::cast(column, field.data_type()));
+                let options = RecordBatchOptions::new().with_row_count(Some(input.rows));
+                let columns = columns.collect::<Result<Vec<_>, _>>()?;
+                result = Some(RecordBatch::try_new_with_options(
+                    self.output.clone(),
+                    columns,
+                    &options,
+                )?);
+                Ok(())
+            })?;
         let result = result.ok_or_else(|| Fault::internal("a model gave no result"))?;
         Ok(result.project(&self.outputs_of(batch.schema_ref()))?)
     }
@@ -154,12 +207,17 @@ impl ServingModel {
         if let Some(unknown) = row.keys().find(|name| self.source.index_of(name).is_err()) {
             return Err(unknown_column(unknown, &self.source));
         }
-        let mut decoder = arrow::json::ReaderBuilder::new(Arc::new(nullable(&self.input))).build_decoder()?;
+        let mut decoder =
+            arrow::json::ReaderBuilder::new(Arc::new(nullable(&self.input))).build_decoder()?;
         decoder.serialize(&[row])?;
         let batch = match decoder.flush()? {
             Some(batch) => batch,
             None => {
-                let nulls = self.input.fields().iter().map(|field| new_null_array(field.data_type(), 1));
+                let nulls = self
+                    .input
+                    .fields()
+                    .iter()
+                    .map(|field| new_null_array(field.data_type(), 1));
                 RecordBatch::try_new(Arc::new(nullable(&self.input)), nulls.collect())?
             }
         };
@@ -183,20 +241,42 @@ impl ServingModel {
 fn passed_columns(bound: &BoundPipeline, stream: &OpStream, columns: &[String]) -> Vec<bool> {
     // The operations of no column in particular: filters.
     let (common, filtered_by) = slice_for_columns(bound, stream, &[]);
-    let slices: Vec<_> = columns.iter().map(|column| slice_for_columns(bound, stream, &[column.as_str()])).collect();
+    let slices: Vec<_> = columns
+        .iter()
+        .map(|column| slice_for_columns(bound, stream, &[column.as_str()]))
+        .collect();
     let is_unchanged = |column: &String, (ops, needed): &(Vec<usize>, Vec<String>)| {
         *ops == common && needed.contains(column) && !filtered_by.contains(column)
     };
-    let unchanged: Vec<bool> = columns.iter().zip(&slices).map(|(column, slice)| is_unchanged(column, slice)).collect();
+    let unchanged: Vec<bool> = columns
+        .iter()
+        .zip(&slices)
+        .map(|(column, slice)| is_unchanged(column, slice))
+        .collect();
     let is_used = |column: &String| {
-        let others = slices.iter().zip(columns).filter(|(_, other)| *other != column);
-        others.into_iter().any(|((_, needed), _)| needed.contains(column))
+        let others = slices
+            .iter()
+            .zip(columns)
+            .filter(|(_, other)| *other != column);
+        others
+            .into_iter()
+            .any(|((_, needed), _)| needed.contains(column))
     };
-    columns.iter().zip(unchanged).map(|(column, unchanged)| unchanged && !is_used(column)).collect()
+    columns
+        .iter()
+        .zip(unchanged)
+        .map(|(column, unchanged)| unchanged && !is_used(column))
+        .collect()
 }
 
 fn nullable(schema: &Schema) -> Schema {
-    Schema::new(schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect::<Vec<_>>())
+    Schema::new(
+        schema
+            .fields()
+            .iter()
+            .map(|field| field.as_ref().clone().with_nullable(true))
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// The column as its logical type; numbers may be widened or narrowed where nothing is lost.
@@ -204,10 +284,19 @@ fn fit_type(column: &ArrayRef, field: &Field) -> Result<ArrayRef> {
     if logical_type(column.data_type()) == *field.data_type() {
         return Ok(column.clone());
     }
-    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    let strict = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
     cast_with_options(column, field.data_type(), &strict).map_err(|error| {
-        let message =
-            format!("`{}` is {}, not {}", field.name(), type_words(column.data_type()), type_words(field.data_type()));
-        Fault::new(codes::COLUMN_TYPE, message).column(field.name()).cause(error)
+        let message = format!(
+            "`{}` is {}, not {}",
+            field.name(),
+            type_words(column.data_type()),
+            type_words(field.data_type())
+        );
+        Fault::new(codes::COLUMN_TYPE, message)
+            .column(field.name())
+            .cause(error)
     })
 }

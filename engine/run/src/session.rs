@@ -4,17 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_cluster::{Cluster, ClusterSize};
-use forebay_commit::{Artifact, AttemptFence, IntervalEntry, Manifest, StateLease, StateStore, output_root};
+use forebay_commit::{
+    Artifact, AttemptFence, IntervalEntry, Manifest, StateLease, StateStore, output_root,
+};
 use forebay_execute::{IntervalFilter, RunState, SourceInput, truncate_at};
-use forebay_model::{BATCH_ROWS_DEFAULT, ContentId, Dataset, Fault, Interval, Pipeline, Result, TimeCutoff, codes};
+use forebay_model::{
+    BATCH_ROWS_DEFAULT, ContentId, Dataset, Fault, Interval, Pipeline, Result, TimeCutoff, codes,
+};
 use forebay_plan::{
-    BaseDataset, BoundPipeline, ExplainProgram, FUTURE_PART, PassReuse, PassWork, Program, SinkWork, SqlCompiler,
-    TransformRegistry, base_column, compile, unknown_column,
+    BaseDataset, BoundPipeline, ExplainProgram, FUTURE_PART, PassReuse, PassWork, Program,
+    SinkWork, SqlCompiler, TransformRegistry, base_column, compile, unknown_column,
 };
 use forebay_setters::Setters;
 use forebay_storage::{
-    BackgroundTasks, CancellationToken, Event, EventListener, MemoryBudget, MetadataCache, ScratchDir, Sink, Source,
-    StorageClient, StorageLocation, machine_bytes, metadata_cache_id,
+    BackgroundTasks, CancellationToken, Event, EventListener, MemoryBudget, MetadataCache,
+    ScratchDir, Sink, Source, StorageClient, StorageLocation, machine_bytes, metadata_cache_id,
 };
 use jiff::{Timestamp, Zoned};
 
@@ -143,12 +147,18 @@ impl Session {
     /// The same, that publishes outputs without a row, too. Else a run fails where a whole output would be empty,
     /// and rows were read for it, or readers see rows of it. Intervals may be empty anyway.
     pub fn allowing_empty(self, allow_empty: bool) -> Self {
-        Session { allow_empty, ..self }
+        Session {
+            allow_empty,
+            ..self
+        }
     }
 
     /// Where this session has no deadline, that of a pipeline, for everything that it does from now on.
     pub fn with_deadline_of(self, pipeline: &Pipeline) -> Result<Self> {
-        let by = pipeline.deadline.as_ref().and_then(|deadline| deadline.by.as_deref());
+        let by = pipeline
+            .deadline
+            .as_ref()
+            .and_then(|deadline| deadline.by.as_deref());
         match (self.deadline, by) {
             (None, Some(by)) => self.with_deadline(&DeadlineSpec::parse(by)?),
             _ => Ok(self),
@@ -157,18 +167,27 @@ impl Session {
 
     /// The deadline of everything that this session does from now on; it comes before those of specs.
     pub fn with_deadline(self, deadline: &DeadlineSpec) -> Result<Self> {
-        Ok(Session { deadline: Some(deadline.resolve(&Zoned::now())?), ..self })
+        Ok(Session {
+            deadline: Some(deadline.resolve(&Zoned::now())?),
+            ..self
+        })
     }
 
     /// The same, with workers that do what they can do.
     pub fn with_cluster(self, cluster: Cluster) -> Result<Self> {
         cluster.publish_status(self.io.clone(), &self.state()?)?;
-        Ok(Session { cluster: Some(Arc::new(cluster)), ..self })
+        Ok(Session {
+            cluster: Some(Arc::new(cluster)),
+            ..self
+        })
     }
 
     /// The same, whose runs tell of their trainings.
     pub fn with_training_tracker(self, tracker: Arc<dyn TrainingTracker>) -> Self {
-        Session { tracker: Some(tracker), ..self }
+        Session {
+            tracker: Some(tracker),
+            ..self
+        }
     }
 
     /// Stops runs early: they fail after the batches that they are in.
@@ -183,7 +202,11 @@ impl Session {
     }
 
     pub(crate) fn cancellable(&self, inner: Arc<dyn Source>) -> Arc<dyn Source> {
-        Arc::new(CancellableSource { inner, interrupt: self.interrupt.clone(), claim: self.claim.clone() })
+        Arc::new(CancellableSource {
+            inner,
+            interrupt: self.interrupt.clone(),
+            claim: self.claim.clone(),
+        })
     }
 
     /// The memory limit of the process, in bytes.
@@ -202,12 +225,15 @@ impl Session {
     }
 
     pub(crate) fn memory(&self) -> MemoryBudget {
-        MemoryBudget::new(self.options.memory_bytes).one_of(self.turn.as_ref().map_or(1, |turn| turn.beside))
+        MemoryBudget::new(self.options.memory_bytes)
+            .one_of(self.turn.as_ref().map_or(1, |turn| turn.beside))
     }
 
     /// Lists the sources and compares their schemas.
     pub fn discover(&self, pipeline: &Pipeline) -> Result<BTreeMap<String, Dataset>> {
-        Ok(datasets(&self.discover_inputs(&self.io, pipeline, None, None)?))
+        Ok(datasets(
+            &self.discover_inputs(&self.io, pipeline, None, None)?,
+        ))
     }
 
     /// Discovers all sources. What they note is kept `later`, where that is given.
@@ -237,25 +263,41 @@ impl Session {
             Err(fault) => return (inputs, vec![fault]),
         };
         for source in &pipeline.sources {
-            let found = self.connectors.source(&source.format, &source.config).and_then(|reader| {
-                let watch: Vec<String> = source.time.iter().chain(&source.keys).cloned().collect();
-                let id = metadata_cache_id(source, &watch);
-                let kept = store.clone();
-                let notes = MetadataCache::new(move || kept.get_metadata(id));
-                let mut dataset = reader.discover_with_cache(io, &watch, &notes)?;
-                if let (Some((scratch, later)), Some(notes)) = (&mut later, notes.into_stored()) {
-                    let (store, scratch) = (store.clone(), scratch.clone());
-                    later.spawn(move || store.put_metadata(id, &notes, &scratch));
-                }
-                let in_time_order = source.time.as_ref().is_some_and(|time| dataset.sort_spans_by_time(time));
-                let input = SourceInput { dataset: Arc::new(dataset), source: self.cancellable(reader), in_time_order };
-                let Some(time) = &source.time else { return Ok(input) };
-                if let Some(interval) = interval {
-                    interval.ticks(input.dataset.schema.field_with_name(time)?)?;
-                }
-                let end = interval.map(|interval| TimeCutoff::before(&interval.to)).or_else(|| self.as_of.clone());
-                end.map_or(Ok(input.clone()), |end| truncate_at(input, time, &end))
-            });
+            let found = self
+                .connectors
+                .source(&source.format, &source.config)
+                .and_then(|reader| {
+                    let watch: Vec<String> =
+                        source.time.iter().chain(&source.keys).cloned().collect();
+                    let id = metadata_cache_id(source, &watch);
+                    let kept = store.clone();
+                    let notes = MetadataCache::new(move || kept.get_metadata(id));
+                    let mut dataset = reader.discover_with_cache(io, &watch, &notes)?;
+                    if let (Some((scratch, later)), Some(notes)) = (&mut later, notes.into_stored())
+                    {
+                        let (store, scratch) = (store.clone(), scratch.clone());
+                        later.spawn(move || store.put_metadata(id, &notes, &scratch));
+                    }
+                    let in_time_order = source
+                        .time
+                        .as_ref()
+                        .is_some_and(|time| dataset.sort_spans_by_time(time));
+                    let input = SourceInput {
+                        dataset: Arc::new(dataset),
+                        source: self.cancellable(reader),
+                        in_time_order,
+                    };
+                    let Some(time) = &source.time else {
+                        return Ok(input);
+                    };
+                    if let Some(interval) = interval {
+                        interval.ticks(input.dataset.schema.field_with_name(time)?)?;
+                    }
+                    let end = interval
+                        .map(|interval| TimeCutoff::before(&interval.to))
+                        .or_else(|| self.as_of.clone());
+                    end.map_or(Ok(input.clone()), |end| truncate_at(input, time, &end))
+                });
             match found {
                 Ok(input) => {
                     self.watch.on_event(Event::Discovered {
@@ -267,7 +309,10 @@ impl Session {
                     });
                     inputs.insert(source.name.clone(), input);
                 }
-                Err(fault) => faults.push(self.with_format_hint(fault, &source.format).at(source.at.as_ref())),
+                Err(fault) => faults.push(
+                    self.with_format_hint(fault, &source.format)
+                        .at(source.at.as_ref()),
+                ),
             }
         }
         (inputs, faults)
@@ -276,10 +321,16 @@ impl Session {
     /// Says so where a file that cannot be read is named like one of another format.
     fn with_format_hint(&self, fault: Fault, format: &str) -> Fault {
         let unreadable = [codes::CORRUPT, codes::BAD_ROW].contains(&fault.code());
-        let named = fault.site().file.as_deref().and_then(|file| self.connectors.format_of_name(file));
+        let named = fault
+            .site()
+            .file
+            .as_deref()
+            .and_then(|file| self.connectors.format_of_name(file));
         match named.filter(|named| unreadable && *named != format) {
             Some(named) => {
-                let hint = format!("the name is that of a {named} file: write `{named}:` instead of `{format}:`");
+                let hint = format!(
+                    "the name is that of a {named} file: write `{named}:` instead of `{format}:`"
+                );
                 fault.hint(hint).fragment(format, 0)
             }
             None => fault,
@@ -293,12 +344,19 @@ impl Session {
         later: Option<(&ScratchDir, &mut BackgroundTasks)>,
         interval: Option<&Interval>,
     ) -> Result<PreparedRun> {
-        let place = |sink: &usize| Ok((&pipeline.sinks[*sink], self.io.resolve(self.sink(pipeline, *sink)?.path())?));
+        let place = |sink: &usize| {
+            Ok((
+                &pipeline.sinks[*sink],
+                self.io.resolve(self.sink(pipeline, *sink)?.path())?,
+            ))
+        };
         // Before anything is read.
         self.io.require_bucket(&self.state()?)?;
         let places = sinks.iter().map(place).collect::<Result<Vec<_>>>()?;
         for (sink, place) in &places {
-            self.io.require_bucket(place).map_err(|fault| fault.at(sink.at.as_ref()))?;
+            self.io
+                .require_bucket(place)
+                .map_err(|fault| fault.at(sink.at.as_ref()))?;
         }
         let sources = self.discover_inputs(&self.io, pipeline, later, interval)?;
         crate::output_overlap::check_overlap(&self.io, pipeline, &datasets(&sources), &places)?;
@@ -307,8 +365,12 @@ impl Session {
             checked.map_err(|fault| fault.at(pipeline.sinks[*sink].at.as_ref()))?;
         }
         let mut prepared = self.prepare_with(pipeline, sinks, sources)?;
-        prepared.carried = self.carried_run(pipeline, &prepared.bound, &prepared.state.sources, interval)?;
-        prepared.carried.iter().try_for_each(|carried| carried.apply(pipeline, &mut prepared.bound))?;
+        prepared.carried =
+            self.carried_run(pipeline, &prepared.bound, &prepared.state.sources, interval)?;
+        prepared
+            .carried
+            .iter()
+            .try_for_each(|carried| carried.apply(pipeline, &mut prepared.bound))?;
         Ok(prepared)
     }
 
@@ -322,27 +384,49 @@ impl Session {
         let datasets = datasets(&sources);
         let bound = self.bind(pipeline, &datasets)?;
         self.check_layouts(pipeline, sinks, &bound)?;
-        let state = RunState { sources, ..RunState::default() };
-        Ok(PreparedRun { datasets, state, bound, carried: None })
+        let state = RunState {
+            sources,
+            ..RunState::default()
+        };
+        Ok(PreparedRun {
+            datasets,
+            state,
+            bound,
+            carried: None,
+        })
     }
 
     /// Whether the columns by which sinks partition and sort are there.
-    pub(crate) fn check_layouts(&self, pipeline: &Pipeline, sinks: &[usize], bound: &BoundPipeline) -> Result<()> {
+    pub(crate) fn check_layouts(
+        &self,
+        pipeline: &Pipeline,
+        sinks: &[usize],
+        bound: &BoundPipeline,
+    ) -> Result<()> {
         let mut faults = Vec::new();
         for index in sinks {
             let sink = &pipeline.sinks[*index];
-            let (Some(flow), layout) = (bound.flows.get(&sink.from), self.sink(pipeline, *index)?.layout()) else {
+            let (Some(flow), layout) = (
+                bound.flows.get(&sink.from),
+                self.sink(pipeline, *index)?.layout(),
+            ) else {
                 continue;
             };
             let columns = layout.partition_by.iter().chain(&layout.sort_by);
             let missing = columns.filter(|name| flow.schema.field_with_name(name).is_err());
-            faults.extend(missing.map(|name| unknown_column(name, &flow.schema).at(sink.at.as_ref())));
+            faults.extend(
+                missing.map(|name| unknown_column(name, &flow.schema).at(sink.at.as_ref())),
+            );
         }
         Fault::combine(faults).map_or(Ok(()), Err)
     }
 
     /// What a run would do, over everything or for an interval.
-    pub fn explain(&self, pipeline: &Pipeline, interval: Option<&Interval>) -> Result<ExplainProgram> {
+    pub fn explain(
+        &self,
+        pipeline: &Pipeline,
+        interval: Option<&Interval>,
+    ) -> Result<ExplainProgram> {
         self.explain_on(pipeline, interval, None)
     }
 
@@ -358,7 +442,10 @@ impl Session {
         let store = StateStore::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(None, self.watch.clone())?;
         self.measure_drift(pipeline, &mut prepared, &store, &scratch, false)?;
-        let session = Session { carried: prepared.carried.clone(), ..self.clone() };
+        let session = Session {
+            carried: prepared.carried.clone(),
+            ..self.clone()
+        };
         let bounded = session.rebind_bounded(pipeline, &prepared.datasets, &mut prepared.bound)?;
         let pipeline = bounded.as_ref().unwrap_or(pipeline);
         let extended = self.with_training_inputs(pipeline, &prepared.bound)?;
@@ -367,22 +454,40 @@ impl Session {
             prepared.bound = session.bind(pipeline, &prepared.datasets)?;
         }
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
-        let PreparedRun { datasets, mut state, bound, .. } = prepared;
+        let PreparedRun {
+            datasets,
+            mut state,
+            bound,
+            ..
+        } = prepared;
         let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
         let asks = bound.asks.clone();
         let mut program = compile(pipeline, bound, &datasets, &sinks, true, &mut |ask, id| {
-            store.load_finding(id, asks[ask].ask.analyzer.as_ref(), &share, &mut state.findings)
+            store.load_finding(
+                id,
+                asks[ask].ask.analyzer.as_ref(),
+                &share,
+                &mut state.findings,
+            )
         })?;
         let intervals = self.restrict_to_interval(pipeline, &mut program, interval)?;
-        let mut run = RunExecutor { intervals, ..RunExecutor::new(self, pipeline, store, scratch, program, state) };
+        let mut run = RunExecutor {
+            intervals,
+            ..RunExecutor::new(self, pipeline, store, scratch, program, state)
+        };
         let mut standing: BTreeMap<ContentId, PassReuse> = BTreeMap::new();
         for pass in run.program.passes.clone() {
             standing.insert(pass.id, run.inspect_pass(&pass)?);
         }
-        let names: Vec<String> = pipeline.sinks.iter().map(|sink| sink.name.clone()).collect();
+        let names: Vec<String> = pipeline
+            .sinks
+            .iter()
+            .map(|sink| sink.name.clone())
+            .collect();
         let states_bytes = self.memory().states_bytes();
         let standing = |id| standing.get(&id).copied().unwrap_or_default();
-        let mut explain = ExplainProgram::new(&run.program, &names, &datasets, states_bytes, &standing);
+        let mut explain =
+            ExplainProgram::new(&run.program, &names, &datasets, states_bytes, &standing);
         self.estimate_seconds(&run, &datasets, &mut explain)?;
         if let Some(workers) = workers {
             let spec = self.explained_run(pipeline)?;
@@ -392,9 +497,14 @@ impl Session {
                 }
             }
         }
-        explain.trainings = self.explain_trainings(pipeline, &run.program.bound, explain.passes.len())?;
+        explain.trainings =
+            self.explain_trainings(pipeline, &run.program.bound, explain.passes.len())?;
         explain.continues = session.earlier_id().map(|id| id.to_string());
-        explain.refits = session.carried.as_ref().map(|carried| carried.refits.steps.clone()).unwrap_or_default();
+        explain.refits = session
+            .carried
+            .as_ref()
+            .map(|carried| carried.refits.steps.clone())
+            .unwrap_or_default();
         Ok(explain)
     }
 
@@ -410,10 +520,13 @@ impl Session {
         for (pass, mut planned) in explain.passes.iter_mut().zip(planned) {
             planned.read = match pass.spans_to_read {
                 _ if pass.reused => Some(0),
-                Some((read, all)) => Some((planned.total as f64 * read as f64 / all.max(1) as f64) as u64),
+                Some((read, all)) => {
+                    Some((planned.total as f64 * read as f64 / all.max(1) as f64) as u64)
+                }
                 None => None,
             };
-            pass.seconds = (costs.is_known() && !pass.reused).then(|| costs.estimate(&planned).seconds);
+            pass.seconds =
+                (costs.is_known() && !pass.reused).then(|| costs.estimate(&planned).seconds);
         }
         Ok(())
     }
@@ -421,7 +534,9 @@ impl Session {
     /// What earlier runs of a pipeline cost.
     pub(crate) fn cost_history(&self, pipeline: &str) -> Result<CostHistory> {
         let history = self.io.get(&self.cost_location(pipeline)?)?;
-        Ok(history.map(|bytes| CostHistory::from_json(&bytes)).unwrap_or_default())
+        Ok(history
+            .map(|bytes| CostHistory::from_json(&bytes))
+            .unwrap_or_default())
     }
 
     /// Where that is kept.
@@ -438,7 +553,10 @@ impl Session {
         interval: &Interval,
     ) -> Result<IntervalFilter> {
         let sink = &pipeline.sinks[work.sink];
-        let flow = bound.flows.get(&sink.from).ok_or_else(|| Fault::internal("a sink without rows"))?;
+        let flow = bound
+            .flows
+            .get(&sink.from)
+            .ok_or_else(|| Fault::internal("a sink without rows"))?;
         let mut found: BTreeSet<(String, Option<String>)> = BTreeSet::new();
         let columns = || flow.schema.fields().iter().map(|field| field.name());
         for stream in &flow.streams {
@@ -448,25 +566,43 @@ impl Session {
             };
             match source.and_then(|source| source.time.clone()) {
                 Some(time) => {
-                    let is_time = |name: &&String| base_column(bound, stream, name).as_ref() == Some(&time);
-                    found.extend(columns().find(is_time).map(|name| (name.clone(), Some(time.clone()))));
+                    let is_time =
+                        |name: &&String| base_column(bound, stream, name).as_ref() == Some(&time);
+                    found.extend(
+                        columns()
+                            .find(is_time)
+                            .map(|name| (name.clone(), Some(time.clone()))),
+                    );
                 }
                 None => {
-                    let is_time =
-                        |name: &&String| pipeline.sources.iter().any(|source| source.time.as_ref() == Some(*name));
+                    let is_time = |name: &&String| {
+                        pipeline
+                            .sources
+                            .iter()
+                            .any(|source| source.time.as_ref() == Some(*name))
+                    };
                     found.extend(columns().find(is_time).map(|name| (name.clone(), None)));
                 }
             }
         }
         let only = found.pop_first().filter(|_| found.is_empty());
         let (column, base) = only.ok_or_else(|| {
-            let message =
-                format!("the rows of `{}` do not tell their time, so no interval of them can be written", sink.name);
+            let message = format!(
+                "the rows of `{}` do not tell their time, so no interval of them can be written",
+                sink.name
+            );
             let hint = "keep the column that the source names as its `time`, unchanged";
-            Fault::new(codes::UNSUPPORTED, message).hint(hint).at(sink.at.as_ref())
+            Fault::new(codes::UNSUPPORTED, message)
+                .hint(hint)
+                .at(sink.at.as_ref())
         })?;
         let (first, last) = interval.ticks(flow.schema.field_with_name(&column)?)?;
-        Ok(IntervalFilter { column, base, first, last })
+        Ok(IntervalFilter {
+            column,
+            base,
+            first,
+            last,
+        })
     }
 
     /// Restricts the write passes of a program to an interval: gives them ids of their own, and returns the rows that
@@ -485,7 +621,13 @@ impl Session {
             {
                 let filter = self.interval_filter(pipeline, &program.bound, work, interval)?;
                 pass.id = interval_pass_id(pass.id, &filter);
-                intervals.insert(pass.id, PassInterval { interval: interval.clone(), filter });
+                intervals.insert(
+                    pass.id,
+                    PassInterval {
+                        interval: interval.clone(),
+                        filter,
+                    },
+                );
             }
         }
         Ok(intervals)
@@ -510,7 +652,11 @@ impl Session {
             nothing_new &= self.run_one_interval(pipeline, earlier)?.nothing_new;
         }
         let report = self.run_one_interval(pipeline, interval)?;
-        Ok(RunReport { nothing_new: nothing_new && report.nothing_new, again, ..report })
+        Ok(RunReport {
+            nothing_new: nothing_new && report.nothing_new,
+            again,
+            ..report
+        })
     }
 
     /// Like [`Session::run_interval`], without a look back.
@@ -527,7 +673,8 @@ impl Session {
             }
             let out = self.output(pipeline, sink)?;
             let visible = Manifest::read(&self.io, &out)?;
-            let same = |known: &IntervalEntry| (&known.from, &known.to) == (&interval.from, &interval.to);
+            let same =
+                |known: &IntervalEntry| (&known.from, &known.to) == (&interval.from, &interval.to);
             if !visible.is_some_and(|visible| visible.intervals.iter().any(same)) {
                 return Ok(false);
             }
@@ -548,7 +695,11 @@ impl Session {
             let interval = interval.filter(|_| !is_future(pipeline, *sink));
             if let Some(visible) = Manifest::read(&self.io, &out)? {
                 let suits = visible.check_interval_mode(interval.is_some());
-                faults.extend(suits.err().map(|fault| fault.file(&out.shown).at(pipeline.sinks[*sink].at.as_ref())));
+                faults.extend(
+                    suits
+                        .err()
+                        .map(|fault| fault.file(&out.shown).at(pipeline.sinks[*sink].at.as_ref())),
+                );
             }
         }
         Fault::combine(faults).map_or(Ok(()), Err)
@@ -562,7 +713,12 @@ impl Session {
 
     /// Like [`Session::apply`], as if time had come as far as the end of an interval; writes the rows inside it, beside
     /// those of other intervals.
-    pub fn apply_interval(&self, pipeline: &Pipeline, artifact: &Artifact, interval: &Interval) -> Result<RunReport> {
+    pub fn apply_interval(
+        &self,
+        pipeline: &Pipeline,
+        artifact: &Artifact,
+        interval: &Interval,
+    ) -> Result<RunReport> {
         require_time(pipeline)?;
         self.run_with_deadline(pipeline, RunMode::Apply(artifact), Some(interval))
     }
@@ -578,14 +734,19 @@ impl Session {
 
     pub(crate) fn sink(&self, pipeline: &Pipeline, sink: usize) -> Result<Arc<dyn Sink>> {
         let sink = &pipeline.sinks[sink];
-        self.connectors.sink(&sink.format, &sink.config).map_err(|fault| fault.at(sink.at.as_ref()))
+        self.connectors
+            .sink(&sink.format, &sink.config)
+            .map_err(|fault| fault.at(sink.at.as_ref()))
     }
 }
 
 /// Refuses intervals of pipelines whose rows do not tell their time.
 fn require_time(pipeline: &Pipeline) -> Result<()> {
     if pipeline.sources.iter().all(|source| source.time.is_none()) {
-        let fault = Fault::new(codes::MISSING_FIELD, "no source declares its `time`, so there are no intervals");
+        let fault = Fault::new(
+            codes::MISSING_FIELD,
+            "no source declares its `time`, so there are no intervals",
+        );
         return Err(fault.hint("name the column of times: `time: date`"));
     }
     Ok(())
@@ -598,5 +759,8 @@ fn is_future(pipeline: &Pipeline, sink: usize) -> bool {
 
 /// The datasets of sources.
 pub(crate) fn datasets(inputs: &BTreeMap<String, SourceInput>) -> BTreeMap<String, Dataset> {
-    inputs.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect()
+    inputs
+        .iter()
+        .map(|(name, input)| (name.clone(), input.dataset.as_ref().clone()))
+        .collect()
 }

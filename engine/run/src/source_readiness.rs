@@ -26,7 +26,11 @@ struct MissingInput {
 
 impl MissingInput {
     fn new(wanted: String, found: impl Into<String>) -> Option<MissingInput> {
-        Some(MissingInput { wanted, found: found.into(), cause: None })
+        Some(MissingInput {
+            wanted,
+            found: found.into(),
+            cause: None,
+        })
     }
 }
 
@@ -36,27 +40,41 @@ impl Session {
         let began = Instant::now();
         for source in &pipeline.sources {
             if let Some(ready) = &source.ready {
-                self.wait_for_source(source, ready, began).map_err(|fault| fault.at(source.at.as_ref()))?;
+                self.wait_for_source(source, ready, began)
+                    .map_err(|fault| fault.at(source.at.as_ref()))?;
             }
         }
         Ok(())
     }
 
-    fn wait_for_source(&self, source: &PipelineSource, ready: &ReadinessCondition, began: Instant) -> Result<()> {
+    fn wait_for_source(
+        &self,
+        source: &PipelineSource,
+        ready: &ReadinessCondition,
+        began: Instant,
+    ) -> Result<()> {
         let mut pause = LOOK_AFTER;
         let mut said = None;
         while let Some(missing) = self.missing_input(source, ready)? {
             let left = ready.timeout.saturating_sub(began.elapsed());
             let name = &source.name;
             if left.is_zero() {
-                let message = format!("`{name}` is not ready: {} wanted, {} found", missing.wanted, missing.found);
+                let message = format!(
+                    "`{name}` is not ready: {} wanted, {} found",
+                    missing.wanted, missing.found
+                );
                 let fault = Fault::new(codes::NOT_READY, message);
-                let fault = fault.hint("run again when it is, or let the run wait longer (`timeout`)");
+                let fault =
+                    fault.hint("run again when it is, or let the run wait longer (`timeout`)");
                 return Err(missing.cause.into_iter().fold(fault, Fault::cause));
             }
             if said.as_ref() != Some(&missing.found) {
                 let (wanted, found) = (missing.wanted, missing.found.clone());
-                self.watch.on_event(Event::Waiting { source: name.clone(), wanted, found });
+                self.watch.on_event(Event::Waiting {
+                    source: name.clone(),
+                    wanted,
+                    found,
+                });
                 said = Some(missing.found);
             }
             self.sleep(pause.min(left))?;
@@ -79,7 +97,11 @@ impl Session {
     }
 
     /// What a source still lacks.
-    fn missing_input(&self, source: &PipelineSource, ready: &ReadinessCondition) -> Result<Option<MissingInput>> {
+    fn missing_input(
+        &self,
+        source: &PipelineSource,
+        ready: &ReadinessCondition,
+    ) -> Result<Option<MissingInput>> {
         if let Some(marker) = &ready.marker
             && self.io.head(&self.io.resolve(marker)?)?.is_none()
         {
@@ -92,12 +114,20 @@ impl Session {
         let least = ready.files.unwrap_or(1);
         let reader = self.connectors.source(&source.format, &source.config)?;
         let files: BTreeSet<String> = match reader.discover(&self.io, &[]) {
-            Ok(dataset) => dataset.spans.into_iter().flat_map(|span| span.pieces).map(|piece| piece.path).collect(),
+            Ok(dataset) => dataset
+                .spans
+                .into_iter()
+                .flat_map(|span| span.pieces)
+                .map(|piece| piece.path)
+                .collect(),
             Err(fault) if fault.code() == codes::NO_INPUT => BTreeSet::new(),
             // A file that is being written looks like a broken one.
             Err(fault) if fault.code() == codes::CORRUPT => {
-                let missing =
-                    MissingInput { wanted: wanted(least), found: "one that is not whole".into(), cause: Some(fault) };
+                let missing = MissingInput {
+                    wanted: wanted(least),
+                    found: "one that is not whole".into(),
+                    cause: Some(fault),
+                };
                 return Ok(Some(missing));
             }
             Err(fault) => return Err(fault),
@@ -105,28 +135,41 @@ impl Session {
         if (files.len() as u64) < least {
             return Ok(MissingInput::new(wanted(least), files.len().to_string()));
         }
-        let Some(min_age) = ready.min_age else { return Ok(None) };
+        let Some(min_age) = ready.min_age else {
+            return Ok(None);
+        };
         let youngest = self.youngest(&files)?;
-        let age = youngest.and_then(|time| SystemTime::now().duration_since(time).ok()).unwrap_or_default();
+        let age = youngest
+            .and_then(|time| SystemTime::now().duration_since(time).ok())
+            .unwrap_or_default();
         if age >= min_age {
             return Ok(None);
         }
         let wanted = format!("files that are {} s old", min_age.as_secs());
-        Ok(MissingInput::new(wanted, format!("one of {} s", age.as_secs())))
+        Ok(MissingInput::new(
+            wanted,
+            format!("one of {} s", age.as_secs()),
+        ))
     }
 
     /// When the youngest of some files was written.
     fn youngest(&self, files: &BTreeSet<String>) -> Result<Option<SystemTime>> {
-        let places = files.iter().map(|file| self.io.resolve(file)).collect::<Result<Vec<StorageLocation>>>()?;
+        let places = files
+            .iter()
+            .map(|file| self.io.resolve(file))
+            .collect::<Result<Vec<StorageLocation>>>()?;
         let paths: BTreeSet<&str> = places.iter().map(|place| place.path.as_ref()).collect();
-        let folders: BTreeSet<&str> =
-            files.iter().map(|file| file.rsplit_once('/').map_or("", |(folder, _)| folder)).collect();
+        let folders: BTreeSet<&str> = files
+            .iter()
+            .map(|file| file.rsplit_once('/').map_or("", |(folder, _)| folder))
+            .collect();
         let mut youngest = None;
         for folder in folders {
             for object in self.io.list(&self.io.resolve(folder)?)? {
                 if paths.contains(object.location.as_ref()) {
                     let millis = object.last_modified.timestamp_millis().max(0) as u64;
-                    youngest = youngest.max(Some(SystemTime::UNIX_EPOCH + Duration::from_millis(millis)));
+                    youngest =
+                        youngest.max(Some(SystemTime::UNIX_EPOCH + Duration::from_millis(millis)));
                 }
             }
         }

@@ -20,7 +20,11 @@ impl Session {
         let datasets = datasets(&inputs);
         let binding = bind_all(pipeline, &self.registry, &self.sql, &datasets);
         faults.extend(self.check_bound(pipeline, &binding, &datasets));
-        let PartialBinding { bound, faults: found, .. } = binding;
+        let PartialBinding {
+            bound,
+            faults: found,
+            ..
+        } = binding;
         if found.is_empty() {
             warnings = self.training_warnings(pipeline, &bound);
         }
@@ -29,14 +33,23 @@ impl Session {
         let overlap = crate::output_overlap::check_overlap(&self.io, pipeline, &datasets, &places);
         faults.extend(overlap.err().into_iter().flat_map(Fault::into_each));
         let mut seen = BTreeSet::new();
-        faults.retain(|fault| seen.insert((fault.message().to_owned(), format!("{:?}", fault.site().spec))));
+        faults.retain(|fault| {
+            seen.insert((
+                fault.message().to_owned(),
+                format!("{:?}", fault.site().spec),
+            ))
+        });
         faults.sort_by_key(|fault| fault.site().spec.as_ref().map(|at| (at.line, at.column)));
         Fault::combine(faults).map_or(Ok(warnings), Err)
     }
 
     /// Trainings on columns that are made from the label of the same row. Where the pipeline says how far ahead its
     /// label is predicted, such columns are faults already.
-    pub(crate) fn training_warnings(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Vec<Fault> {
+    pub(crate) fn training_warnings(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+    ) -> Vec<Fault> {
         if pipeline.label.is_some() {
             return Vec::new();
         }
@@ -50,7 +63,12 @@ impl Session {
                     fields.map(|field| field.column).collect::<Vec<_>>()
                 }
                 // Some widths are known only once something is learned.
-                Err(_) => flow.schema.fields().iter().map(|field| field.name().clone()).collect(),
+                Err(_) => flow
+                    .schema
+                    .fields()
+                    .iter()
+                    .map(|field| field.name().clone())
+                    .collect(),
             };
             label_in_features(bound, training, &label, &names)
         };
@@ -77,12 +95,19 @@ impl Session {
         for (index, sink) in pipeline.sinks.iter().enumerate() {
             report(self.check_layouts(pipeline, &[index], bound), &sink.from);
         }
-        let without_feed = Pipeline { feed: None, ..pipeline.clone() };
+        let without_feed = Pipeline {
+            feed: None,
+            ..pipeline.clone()
+        };
         for training in &pipeline.trainings {
             let place = |fault: Fault| fault.at(training.at.as_ref());
-            report(check_training(self, pipeline, bound, training).map_err(place), &training.from);
+            report(
+                check_training(self, pipeline, bound, training).map_err(place),
+                &training.from,
+            );
             let feed = self.trainer(training).map(|trainer| trainer.feed());
-            let checked = feed.and_then(|feed| check_feed(&without_feed, bound, &training.from, &feed));
+            let checked =
+                feed.and_then(|feed| check_feed(&without_feed, bound, &training.from, &feed));
             report(checked.map_err(place), &training.from);
         }
         if let Some(feed) = &pipeline.feed
@@ -91,8 +116,14 @@ impl Session {
         {
             report(check_feed(pipeline, bound, &from, &config), &from);
         }
-        let of_all = [check_label_names(pipeline, bound), self.check_forecasts(pipeline, bound)];
-        let of_all = of_all.into_iter().flat_map(|found| found.err()).flat_map(Fault::into_each);
+        let of_all = [
+            check_label_names(pipeline, bound),
+            self.check_forecasts(pipeline, bound),
+        ];
+        let of_all = of_all
+            .into_iter()
+            .flat_map(|found| found.err())
+            .flat_map(Fault::into_each);
         faults.extend(of_all.filter(|fault| !binding.follows_from_any(fault)));
         faults
     }
@@ -105,7 +136,9 @@ impl Session {
     ) -> Vec<(&'a PipelineSink, StorageLocation)> {
         let mut places = Vec::new();
         for (index, sink) in pipeline.sinks.iter().enumerate() {
-            let place = self.sink(pipeline, index).and_then(|writer| self.io.resolve(writer.path()));
+            let place = self
+                .sink(pipeline, index)
+                .and_then(|writer| self.io.resolve(writer.path()));
             match place {
                 Ok(place) => places.push((sink, place)),
                 Err(fault) => faults.push(fault.at(sink.at.as_ref())),
@@ -116,9 +149,19 @@ impl Session {
 }
 
 /// The columns that a feed names. Its types and widths can depend on what is learned, and are not looked at.
-fn check_feed(pipeline: &Pipeline, bound: &BoundPipeline, from: &str, config: &FeedConfig) -> Result<()> {
-    let Some(flow) = bound.flows.get(from) else { return Ok(()) };
-    let faults = choose_features(pipeline, bound, &flow.schema, config).err().into_iter().flat_map(Fault::into_each);
+fn check_feed(
+    pipeline: &Pipeline,
+    bound: &BoundPipeline,
+    from: &str,
+    config: &FeedConfig,
+) -> Result<()> {
+    let Some(flow) = bound.flows.get(from) else {
+        return Ok(());
+    };
+    let faults = choose_features(pipeline, bound, &flow.schema, config)
+        .err()
+        .into_iter()
+        .flat_map(Fault::into_each);
     let unknown = faults.filter(|fault| fault.code() == codes::UNKNOWN_COLUMN);
     Fault::combine(unknown.collect()).map_or(Ok(()), Err)
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use forebay_commit::Artifact;
-use forebay_model::{Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, Span, Step, codes, plain_batch};
+use forebay_model::{
+    Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, Span, Step, codes, plain_batch,
+};
 use forebay_storage::{ChunkIterator, ScanRequest, ScratchDir, Source, literal_path};
 use serde_json::{Value, json};
 
@@ -62,9 +64,14 @@ impl StepRows {
             if let Some(chunk) = self.chunks.as_mut().and_then(Iterator::next) {
                 return Ok(Some(plain_batch(&self.schema, &chunk?.batch)?));
             }
-            let Some(span) = self.spans.next() else { return Ok(None) };
+            let Some(span) = self.spans.next() else {
+                return Ok(None);
+            };
             let batch_rows = self.session.options.batch_rows;
-            let request = ScanRequest { batch_rows, ..ScanRequest::of_all_columns(&self.schema) };
+            let request = ScanRequest {
+                batch_rows,
+                ..ScanRequest::of_all_columns(&self.schema)
+            };
             self.chunks = Some(self.source.open(&self.session.io, &span, &request)?);
         }
     }
@@ -86,7 +93,14 @@ impl Session {
         let connectors = self.connectors.clone();
         self.compute_rows(
             pipeline,
-            RowsRequest { step, condition: None, connectors, artifact: None, enforces_rules: true, uses_state: false },
+            RowsRequest {
+                step,
+                condition: None,
+                connectors,
+                artifact: None,
+                enforces_rules: true,
+                uses_state: false,
+            },
             scratch,
         )
     }
@@ -110,11 +124,18 @@ impl Session {
             None => self.upstream_of(pipeline, &step)?,
         };
         if request.artifact.is_none() && !request.enforces_rules {
-            wanted.nodes.iter_mut().for_each(|node| node.steps.retain(|step| !LOOKING.contains(&step.kind.as_str())));
+            wanted.nodes.iter_mut().for_each(|node| {
+                node.steps
+                    .retain(|step| !LOOKING.contains(&step.kind.as_str()))
+            });
         }
         let mut from = step;
         if let Some(condition) = request.condition {
-            let steps = vec![Step { kind: FILTER.to_owned(), config: Value::from(condition), at: None }];
+            let steps = vec![Step {
+                kind: FILTER.to_owned(),
+                config: Value::from(condition),
+                at: None,
+            }];
             let input = NodeInput::From(from);
             from = SHOWN.to_owned();
             wanted.nodes.push(PipelineNode::new(&from, input, steps));
@@ -123,14 +144,24 @@ impl Session {
         wanted.sinks.push(PipelineSink {
             name: SHOWN.to_owned(),
             from,
-            config: self.connectors.canonical(&format, json!({ "path": place("rows") }))?,
+            config: self
+                .connectors
+                .canonical(&format, json!({ "path": place("rows") }))?,
             format,
             split: None,
             optional: false,
             at: None,
         });
-        let state = if request.uses_state { self.options.state.clone() } else { place("state") };
-        let options = SessionOptions { state, run_id: None, ..self.options.clone() };
+        let state = if request.uses_state {
+            self.options.state.clone()
+        } else {
+            place("state")
+        };
+        let options = SessionOptions {
+            state,
+            run_id: None,
+            ..self.options.clone()
+        };
         let (deadline, cluster, turn, claim, lease, carried) = Default::default();
         let session = Session {
             connectors: request.connectors,
@@ -149,18 +180,36 @@ impl Session {
             None => session.run(&wanted),
         };
         // The condition is a step of a node that no spec has.
-        let report = report.map_err(|fault| fault.rename_step(&format!("{SHOWN}.{FILTER}"), SHOWN))?;
-        let output = report.outputs.first().ok_or_else(|| Fault::internal("rows without an output"))?;
-        let source = self.connectors.source("parquet", &json!({ "path": literal_path(&output.data) }))?;
+        let report =
+            report.map_err(|fault| fault.rename_step(&format!("{SHOWN}.{FILTER}"), SHOWN))?;
+        let output = report
+            .outputs
+            .first()
+            .ok_or_else(|| Fault::internal("rows without an output"))?;
+        let source = self
+            .connectors
+            .source("parquet", &json!({ "path": literal_path(&output.data) }))?;
         let dataset = source.discover(&session.io, &[])?;
         let (schema, spans) = (dataset.schema, dataset.spans.into_iter());
-        Ok(StepRows { schema, session, source, spans, chunks: None, _scratch: scratch })
+        Ok(StepRows {
+            schema,
+            session,
+            source,
+            spans,
+            chunks: None,
+            _scratch: scratch,
+        })
     }
 
     /// The sources that a step reads, itself or through others.
     pub fn sources_of(&self, pipeline: &Pipeline, step: &str) -> Result<Vec<String>> {
         let step = known_step(pipeline, step)?;
-        Ok(self.upstream_of(pipeline, &step)?.sources.into_iter().map(|source| source.name).collect())
+        Ok(self
+            .upstream_of(pipeline, &step)?
+            .sources
+            .into_iter()
+            .map(|source| source.name)
+            .collect())
     }
 
     /// A step, and what it reads: its own steps and sources, without sinks.
@@ -171,25 +220,45 @@ impl Session {
             if !names.insert(name.clone()) {
                 continue;
             }
-            let Some(node) = pipeline.node(&name) else { continue };
+            let Some(node) = pipeline.node(&name) else {
+                continue;
+            };
             match &node.input {
                 NodeInput::From(from) => open.push(from.clone()),
                 NodeInput::Union(all) => open.extend(all.iter().cloned()),
                 NodeInput::Sql(query) => open.extend(self.sql.tables(query)?),
             }
             // Any text may name another step; one too many does no harm.
-            node.steps.iter().for_each(|step| collect_texts(&step.config, &mut open));
+            node.steps
+                .iter()
+                .for_each(|step| collect_texts(&step.config, &mut open));
         }
         let is_needed = |name: &String| names.contains(name);
         let mut wanted = Pipeline {
-            sources: pipeline.sources.iter().filter(|source| is_needed(&source.name)).cloned().collect(),
-            nodes: pipeline.nodes.iter().filter(|node| is_needed(&node.name)).cloned().collect(),
+            sources: pipeline
+                .sources
+                .iter()
+                .filter(|source| is_needed(&source.name))
+                .cloned()
+                .collect(),
+            nodes: pipeline
+                .nodes
+                .iter()
+                .filter(|node| is_needed(&node.name))
+                .cloned()
+                .collect(),
             name: pipeline.name.clone(),
             ..Pipeline::default()
         };
         // Rows that have no column of the split learn from no part of it either.
-        wanted.split = pipeline.split.clone().filter(|_| wanted.nodes.iter().any(|node| node.fit_on.is_some()));
-        wanted.sources.iter_mut().for_each(|source| source.ready = None);
+        wanted.split = pipeline
+            .split
+            .clone()
+            .filter(|_| wanted.nodes.iter().any(|node| node.fit_on.is_some()));
+        wanted
+            .sources
+            .iter_mut()
+            .for_each(|source| source.ready = None);
         Ok(wanted)
     }
 }
@@ -205,7 +274,12 @@ fn as_learned(pipeline: &Pipeline, artifact: &Artifact, step: &str) -> Result<Pi
         }
         source.ready = None;
     }
-    for step in learned.nodes.iter_mut().flat_map(|node| &mut node.steps).filter(|step| step.kind == EXPECT) {
+    for step in learned
+        .nodes
+        .iter_mut()
+        .flat_map(|node| &mut node.steps)
+        .filter(|step| step.kind == EXPECT)
+    {
         for rule in step.config.as_array_mut().into_iter().flatten() {
             if rule.get("policy").is_some_and(|policy| policy == "fail") {
                 rule["policy"] = Value::from("warn");
@@ -213,14 +287,23 @@ fn as_learned(pipeline: &Pipeline, artifact: &Artifact, step: &str) -> Result<Pi
         }
     }
     let (sinks, trainings, predictions) = Default::default();
-    Ok(Pipeline { sinks, trainings, predictions, feed: None, deadline: None, ..learned })
+    Ok(Pipeline {
+        sinks,
+        trainings,
+        predictions,
+        feed: None,
+        deadline: None,
+        ..learned
+    })
 }
 
 fn collect_texts(value: &Value, texts: &mut Vec<String>) {
     match value {
         Value::String(text) => texts.push(text.clone()),
         Value::Array(items) => items.iter().for_each(|item| collect_texts(item, texts)),
-        Value::Object(fields) => fields.values().for_each(|field| collect_texts(field, texts)),
+        Value::Object(fields) => fields
+            .values()
+            .for_each(|field| collect_texts(field, texts)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
@@ -228,10 +311,15 @@ fn collect_texts(value: &Value, texts: &mut Vec<String>) {
 /// The name of a step or source, if there is one of this name.
 pub(crate) fn known_step(pipeline: &Pipeline, name: &str) -> Result<String> {
     let nodes = pipeline.nodes.iter().map(|node| node.name.as_str());
-    let names: Vec<&str> = nodes.chain(pipeline.sources.iter().map(|source| source.name.as_str())).collect();
+    let names: Vec<&str> = nodes
+        .chain(pipeline.sources.iter().map(|source| source.name.as_str()))
+        .collect();
     if names.contains(&name) {
         return Ok(name.to_owned());
     }
-    let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{name}`"));
+    let fault = Fault::new(
+        codes::UNKNOWN_NAME,
+        format!("there is no step or source `{name}`"),
+    );
     Err(fault.suggest(name, names, "the steps and sources are"))
 }

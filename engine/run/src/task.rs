@@ -31,7 +31,9 @@ impl<T> Future for Task<T> {
         if done.is_ready() {
             self.stop.0 = None;
         }
-        done.map(|done| done.unwrap_or_else(|_| Err(Fault::internal("a thread ended without a result"))))
+        done.map(|done| {
+            done.unwrap_or_else(|_| Err(Fault::internal("a thread ended without a result")))
+        })
     }
 }
 
@@ -44,7 +46,10 @@ pub struct RowStream {
 impl Stream for RowStream {
     type Item = Result<RecordBatch>;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<RecordBatch>>> {
         let batch = self.batches.poll_recv(context);
         if let Poll::Ready(None) = batch {
             self.stop.0 = None;
@@ -102,7 +107,9 @@ impl Session {
 }
 
 fn start_thread(work: impl FnOnce() + Send + 'static) -> Result<()> {
-    let started = std::thread::Builder::new().name("forebay-task".to_owned()).spawn(work);
+    let started = std::thread::Builder::new()
+        .name("forebay-task".to_owned())
+        .spawn(work);
     let refused = |error| Fault::new(codes::STORAGE, "a thread cannot be started").cause(error);
     started.map(|_| ()).map_err(refused)
 }

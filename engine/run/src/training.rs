@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_commit::{
-    Artifact, Manifest, OutputFile, ReuseDecision, Shard, StateStore, output_root, record_is_intact, shard_directory,
-    unique_shard_directory, visible_location,
+    Artifact, Manifest, OutputFile, ReuseDecision, Shard, StateStore, output_root,
+    record_is_intact, shard_directory, unique_shard_directory, visible_location,
 };
 use forebay_feed::{BatchFeatures, FeedConfig, FeedOrder, ORDER_VERSION};
 use forebay_model::{
-    ContentId, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RelativePath, Result, ScratchSpace, codes,
+    ContentId, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RelativePath, Result,
+    ScratchSpace, codes,
 };
 use forebay_plan::{StepColumns, step_columns};
 use forebay_storage::failpoint::step;
@@ -84,7 +85,11 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
     }
 
     /// Why it cannot go on from an earlier model, given the model's files and what batches are made of.
-    fn refuse_start(&self, _files: ReadModelFile<'_>, _features: &BatchFeatures) -> Result<Option<String>> {
+    fn refuse_start(
+        &self,
+        _files: ReadModelFile<'_>,
+        _features: &BatchFeatures,
+    ) -> Result<Option<String>> {
         Ok(None)
     }
 
@@ -143,8 +148,19 @@ impl TrainingContext<'_> {
 
     /// Other columns of the rows to learn from; rows (`from`, `split`) are not for the trainer to say.
     pub fn feed_columns(&self, config: FeedConfig) -> Result<FeedSource> {
-        let TrainingRun { training, pipeline, artifact, interval, session, .. } = self.training;
-        let config = FeedConfig { from: Some(training.from.clone()), split: self.training.train_part(), ..config };
+        let TrainingRun {
+            training,
+            pipeline,
+            artifact,
+            interval,
+            session,
+            ..
+        } = self.training;
+        let config = FeedConfig {
+            from: Some(training.from.clone()),
+            split: self.training.train_part(),
+            ..config
+        };
         session.plan_feed(pipeline, Some(artifact), &config, *interval)
     }
 
@@ -170,13 +186,17 @@ impl TrainingContext<'_> {
 
     /// Keeps a part that is finished, until the model is published. All parts before it are kept.
     pub fn save_part(&self, part: u64, bytes: &[u8]) -> Result<()> {
-        self.training.store.put_checkpoint(part_id(self.id, part), bytes, self.training.scratch)
+        self.training
+            .store
+            .put_checkpoint(part_id(self.id, part), bytes, self.training.scratch)
     }
 
     /// A file of the model that is published where this one will be; `None` where there is none.
     pub fn published_file(&self, name: &str) -> Result<Option<Bytes>> {
         let io = &self.training.session.io;
-        let Some(manifest) = Manifest::read(io, self.out)? else { return Ok(None) };
+        let Some(manifest) = Manifest::read(io, self.out)? else {
+            return Ok(None);
+        };
         io.get(&self.out.join(&manifest.data).join(name))
     }
 
@@ -187,7 +207,9 @@ impl TrainingContext<'_> {
 
     /// A file of the model that the training goes on from; `None` where it begins with nothing.
     pub fn earlier_file(&self, name: &str) -> Result<Option<Bytes>> {
-        self.earlier.map_or(Ok(None), |earlier| earlier.file(self.training.session, name))
+        self.earlier.map_or(Ok(None), |earlier| {
+            earlier.file(self.training.session, name)
+        })
     }
 
     /// Temporary files within the limits of the run.
@@ -199,13 +221,17 @@ impl TrainingContext<'_> {
 
     /// Keeps how far this run has come.
     pub fn save_checkpoint(&self, checkpoint: &[u8]) -> Result<()> {
-        self.training.store.put_checkpoint(self.id, checkpoint, self.training.scratch)
+        self.training
+            .store
+            .put_checkpoint(self.id, checkpoint, self.training.scratch)
     }
 }
 
 impl Session {
     pub(crate) fn trainer(&self, training: &PipelineSink) -> Result<Arc<dyn Trainer>> {
-        self.connectors.trainer(&training.format, &training.config).map_err(|fault| fault.at(training.at.as_ref()))
+        self.connectors
+            .trainer(&training.format, &training.config)
+            .map_err(|fault| fault.at(training.at.as_ref()))
     }
 
     /// Trains all models of a pipeline with what the artifact learned.
@@ -217,17 +243,39 @@ impl Session {
         passes: &mut Vec<PassReport>,
         monitor: &DeadlineMonitor,
     ) -> Result<Vec<UnpublishedModel>> {
-        let RunExecutor { pipeline, store, scratch, .. } = run;
+        let RunExecutor {
+            pipeline,
+            store,
+            scratch,
+            ..
+        } = run;
         let mut models = Vec::new();
         let total = passes.len() + pipeline.trainings.len();
         for training in &pipeline.trainings {
             let number = passes.len() + 1;
             let label = training_pass_name(training);
             monitor.begin(&label);
-            let place = |fault: Fault| fault.at(training.at.as_ref()).pass(format!("{number} of {total} ({label})"));
-            let training = TrainingRun { session: self, pipeline, training, artifact, interval, store, scratch };
+            let place = |fault: Fault| {
+                fault
+                    .at(training.at.as_ref())
+                    .pass(format!("{number} of {total} ({label})"))
+            };
+            let training = TrainingRun {
+                session: self,
+                pipeline,
+                training,
+                artifact,
+                interval,
+                store,
+                scratch,
+            };
             let (model, pass) = training.run(number, total, &label).map_err(place)?;
-            self.watch.on_event(Event::PassDone { number, reused: pass.reused, rows: pass.rows_in, filtered: 0 });
+            self.watch.on_event(Event::PassDone {
+                number,
+                reused: pass.reused,
+                rows: pass.rows_in,
+                filtered: 0,
+            });
             monitor.end(pass.reused);
             models.push(model);
             passes.push(pass);
@@ -256,16 +304,30 @@ pub(crate) fn training_parts(
 
 /// The part that is learned from; all rows where the split has none of this name.
 fn train_part(pipeline: &Pipeline, training: &PipelineSink) -> Option<String> {
-    training.split.clone().or_else(|| existing_part(pipeline, TRAIN_PART))
+    training
+        .split
+        .clone()
+        .or_else(|| existing_part(pipeline, TRAIN_PART))
 }
 
-fn validation_part(pipeline: &Pipeline, training: &PipelineSink, trainer: &dyn Trainer) -> Option<String> {
-    let named = trainer.validation().map(str::to_owned).or_else(|| existing_part(pipeline, VALIDATION_PART));
+fn validation_part(
+    pipeline: &Pipeline,
+    training: &PipelineSink,
+    trainer: &dyn Trainer,
+) -> Option<String> {
+    let named = trainer
+        .validation()
+        .map(str::to_owned)
+        .or_else(|| existing_part(pipeline, VALIDATION_PART));
     named.filter(|part| Some(part) != train_part(pipeline, training).as_ref())
 }
 
 fn existing_part(pipeline: &Pipeline, name: &str) -> Option<String> {
-    let parts = pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
+    let parts = pipeline
+        .split
+        .as_ref()
+        .map(|split| split.parts())
+        .unwrap_or_default();
     parts.contains(&name).then(|| name.to_owned())
 }
 
@@ -287,17 +349,37 @@ impl UnpublishedModel {
 
     /// The directory of its files.
     pub fn directory(&self) -> Result<StorageLocation> {
-        let shard = self.manifest.shards.first().ok_or_else(|| Fault::internal("a model without files"))?;
+        let shard = self
+            .manifest
+            .shards
+            .first()
+            .ok_or_else(|| Fault::internal("a model without files"))?;
         Ok(self.out.join(&shard.directory()?))
     }
 
     /// Shows the model to readers.
     pub fn publish(self, session: &Session, store: &StateStore) -> Result<ModelReport> {
-        let UnpublishedModel { training, out, manifest, id, reused, learned } = self;
+        let UnpublishedModel {
+            training,
+            out,
+            manifest,
+            id,
+            reused,
+            learned,
+        } = self;
         let mut later = BackgroundTasks::default();
         let published = manifest
-            .publish(&session.io, &out, None, (&|| session.check_fence(), &mut later))
-            .map_err(|fault| fault.at(training.at.as_ref()).pass(training_pass_name(&training)))?;
+            .publish(
+                &session.io,
+                &out,
+                None,
+                (&|| session.check_fence(), &mut later),
+            )
+            .map_err(|fault| {
+                fault
+                    .at(training.at.as_ref())
+                    .pass(training_pass_name(&training))
+            })?;
         later.join_all()?;
         store.drop_checkpoint(id)?;
         store.drop_shared(id)?;
@@ -331,25 +413,51 @@ pub(crate) struct TrainingRun<'a> {
 }
 
 impl TrainingRun<'_> {
-    fn run(&self, number: usize, total: usize, label: &str) -> Result<(UnpublishedModel, PassReport)> {
+    fn run(
+        &self,
+        number: usize,
+        total: usize,
+        label: &str,
+    ) -> Result<(UnpublishedModel, PassReport)> {
         self.session.interrupt.check()?;
         let trainer = self.session.trainer(self.training)?;
         let out = self.place(trainer.as_ref())?;
         let rows = self.rows(trainer.as_ref())?;
         let validation = self.validation(trainer.as_ref())?;
-        let steps = if trainer.per_step() { Some(self.step_columns()?) } else { None };
+        let steps = if trainer.per_step() {
+            Some(self.step_columns()?)
+        } else {
+            None
+        };
         let mut id = self.id(trainer.as_ref(), &rows, validation.as_ref())?;
         if let Some(StepColumns { steps, known }) = &steps {
             id.json(&json!([steps, known]));
         }
         let fresh = id.finish();
-        let TrainingPlan { id, standing, record, begin, history } = self.plan(trainer.as_ref(), fresh, &out, &rows)?;
-        let event = Event::PassStarted { number, total, label: label.to_owned(), id: id.to_string(), bytes: None };
+        let TrainingPlan {
+            id,
+            standing,
+            record,
+            begin,
+            history,
+        } = self.plan(trainer.as_ref(), fresh, &out, &rows)?;
+        let event = Event::PassStarted {
+            number,
+            total,
+            label: label.to_owned(),
+            id: id.to_string(),
+            bytes: None,
+        };
         self.session.watch.on_event(event);
         let pass = publication_id(id, &out);
         let record = record.filter(|_| standing == ReuseDecision::Reuse);
-        let unreadable =
-            |error| Fault::new(codes::STATE_VERSION, "the record of a training cannot be read").cause(error);
+        let unreadable = |error| {
+            Fault::new(
+                codes::STATE_VERSION,
+                "the record of a training cannot be read",
+            )
+            .cause(error)
+        };
         let reused = record.is_some();
         let (manifest, learned): (Manifest, TrainingReport) = match record {
             Some(record) => (
@@ -379,13 +487,15 @@ impl TrainingRun<'_> {
                 trained.learned.start = begin.report;
                 let manifest = self.write(id, pass, &out, trained.files)?;
                 let (as_json, learned) = (json!(manifest), json!(trained.learned));
-                let mut record = json!({ "out": out.shown, "manifest": as_json, "learned": learned });
+                let mut record =
+                    json!({ "out": out.shown, "manifest": as_json, "learned": learned });
                 if history.is_some() {
                     record["blocks"] = json!(rows.block_names());
                 }
                 self.session.check_fence()?;
                 let intact = |record: &Value| record_is_intact(&self.session.io, &out, record);
-                self.store.put_pass_record(pass, standing, &record, intact)?;
+                self.store
+                    .put_pass_record(pass, standing, &record, intact)?;
                 (manifest, trained.learned)
             }
         };
@@ -403,15 +513,34 @@ impl TrainingRun<'_> {
             rows_expanded: 0,
             rows_out: 0,
         };
-        Ok((UnpublishedModel { training: self.training.clone(), out, manifest, id, reused, learned }, pass))
+        Ok((
+            UnpublishedModel {
+                training: self.training.clone(),
+                out,
+                manifest,
+                id,
+                reused,
+                learned,
+            },
+            pass,
+        ))
     }
 
     fn place(&self, trainer: &dyn Trainer) -> Result<StorageLocation> {
-        place_of(self.session, self.pipeline, self.training, trainer, self.store)
+        place_of(
+            self.session,
+            self.pipeline,
+            self.training,
+            trainer,
+            self.store,
+        )
     }
 
     fn feed(&self, trainer: &dyn Trainer) -> FeedConfig {
-        FeedConfig { from: Some(self.training.from.clone()), ..trainer.feed() }
+        FeedConfig {
+            from: Some(self.training.from.clone()),
+            ..trainer.feed()
+        }
     }
 
     fn train_part(&self) -> Option<String> {
@@ -419,8 +548,13 @@ impl TrainingRun<'_> {
     }
 
     fn rows(&self, trainer: &dyn Trainer) -> Result<FeedSource> {
-        let config = FeedConfig { split: self.train_part(), ..self.feed(trainer) };
-        let fed = self.session.plan_feed(self.pipeline, Some(self.artifact), &config, self.interval)?;
+        let config = FeedConfig {
+            split: self.train_part(),
+            ..self.feed(trainer)
+        };
+        let fed =
+            self.session
+                .plan_feed(self.pipeline, Some(self.artifact), &config, self.interval)?;
         if fed.rows() == 0 {
             return Err(Fault::new(codes::EMPTY, "there are no rows to learn from")
                 .hint("look at the part of the split, and at what the steps filter"));
@@ -430,15 +564,27 @@ impl TrainingRun<'_> {
 
     fn validation(&self, trainer: &dyn Trainer) -> Result<Option<FeedSource>> {
         let named = trainer.validation();
-        let Some(part) = validation_part(self.pipeline, self.training, trainer) else { return Ok(None) };
-        let config = FeedConfig { split: Some(part.clone()), order: FeedOrder::Sequential, ..self.feed(trainer) };
-        let fed = self.session.plan_feed(self.pipeline, Some(self.artifact), &config, self.interval)?;
+        let Some(part) = validation_part(self.pipeline, self.training, trainer) else {
+            return Ok(None);
+        };
+        let config = FeedConfig {
+            split: Some(part.clone()),
+            order: FeedOrder::Sequential,
+            ..self.feed(trainer)
+        };
+        let fed =
+            self.session
+                .plan_feed(self.pipeline, Some(self.artifact), &config, self.interval)?;
         if fed.rows() > 0 {
             return Ok(Some(fed));
         }
-        let message = format!("the part `{part}` has no rows, so `{}` is not validated", self.training.name);
+        let message = format!(
+            "the part `{part}` has no rows, so `{}` is not validated",
+            self.training.name
+        );
         match named {
-            Some(_) => Err(Fault::new(codes::EMPTY, message).hint("leave `validation` out, or look at the split")),
+            Some(_) => Err(Fault::new(codes::EMPTY, message)
+                .hint("leave `validation` out, or look at the split")),
             None => {
                 self.session.watch.on_event(Event::Warning { message });
                 Ok(None)
@@ -448,20 +594,33 @@ impl TrainingRun<'_> {
 
     /// How far ahead the columns of its rows are known.
     fn step_columns(&self) -> Result<StepColumns> {
-        let bound = self.artifact.bind(&self.session.registry, &self.session.sql)?;
+        let bound = self
+            .artifact
+            .bind(&self.session.registry, &self.session.sql)?;
         step_columns(self.pipeline, &bound, &self.training.from)
     }
 
     /// Names everything that determines the model.
-    fn id(&self, trainer: &dyn Trainer, rows: &FeedSource, validation: Option<&FeedSource>) -> Result<IdBuilder> {
+    fn id(
+        &self,
+        trainer: &dyn Trainer,
+        rows: &FeedSource,
+        validation: Option<&FeedSource>,
+    ) -> Result<IdBuilder> {
         let mut id = IdBuilder::new("training");
-        id.json(&trainer.identity()?).id(self.artifact.id).text(&self.training.from);
+        id.json(&trainer.identity()?)
+            .id(self.artifact.id)
+            .text(&self.training.from);
         for fed in [Some(rows), validation].into_iter().flatten() {
             for blocks in &fed.blocks {
                 id.id(blocks.dataset().fingerprint());
             }
             // Rows are the same wherever they are kept.
-            let config = FeedConfig { cache: None, missing_numbers: false, ..fed.config_of().clone() };
+            let config = FeedConfig {
+                cache: None,
+                missing_numbers: false,
+                ..fed.config_of().clone()
+            };
             id.json(&json!([fed.features, config, ORDER_VERSION]));
         }
         Ok(id)
@@ -475,20 +634,41 @@ impl TrainingRun<'_> {
         out: &StorageLocation,
         files: Vec<(String, Vec<u8>)>,
     ) -> Result<Manifest> {
-        let artifact = self.artifact.files(self.session.options.threads)?.into_iter();
+        let artifact = self
+            .artifact
+            .files(self.session.options.threads)?
+            .into_iter();
         let artifact = artifact.map(|(name, bytes)| (format!("artifact/{name}"), bytes));
-        let directory = if out.local.is_some() { shard_directory(id) } else { unique_shard_directory(id) }?;
+        let directory = if out.local.is_some() {
+            shard_directory(id)
+        } else {
+            unique_shard_directory(id)
+        }?;
         let mut written = Vec::new();
-        let files = files.into_iter().map(|(path, bytes)| (path, Bytes::from(bytes)));
+        let files = files
+            .into_iter()
+            .map(|(path, bytes)| (path, Bytes::from(bytes)));
         for (path, bytes) in files.chain(artifact) {
             let path = RelativePath::new(path)?;
             let place = out.join(&directory.join(&path));
             step("write", &place.shown);
             let digest = format!("{:032x}", xxh3_128(&bytes));
-            written.push(OutputFile { path, rows: 0, bytes: bytes.len() as u64, digest }.in_directory(&directory));
+            written.push(
+                OutputFile {
+                    path,
+                    rows: 0,
+                    bytes: bytes.len() as u64,
+                    digest,
+                }
+                .in_directory(&directory),
+            );
             self.session.io.put(&place, bytes)?;
         }
-        let shard = Shard { id: id.to_string(), files: written, ..Shard::default() };
+        let shard = Shard {
+            id: id.to_string(),
+            files: written,
+            ..Shard::default()
+        };
         Manifest::new(pass, &arrow::datatypes::Schema::empty(), vec![shard])
     }
 }
@@ -500,7 +680,13 @@ pub(crate) fn model_location(
     training: &PipelineSink,
     store: &StateStore,
 ) -> Result<StorageLocation> {
-    place_of(session, pipeline, training, session.trainer(training)?.as_ref(), store)
+    place_of(
+        session,
+        pipeline,
+        training,
+        session.trainer(training)?.as_ref(),
+        store,
+    )
 }
 
 fn place_of(
@@ -513,7 +699,9 @@ fn place_of(
     match trainer.path() {
         Some(path) => output_root(&session.io, path),
         None => {
-            let models = store.root().join(&format!("models/{}/{}", pipeline.name, training.name));
+            let models = store
+                .root()
+                .join(&format!("models/{}/{}", pipeline.name, training.name));
             output_root(&session.io, &models.shown)
         }
     }

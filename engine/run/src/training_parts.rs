@@ -20,7 +20,10 @@ impl PartContext<'_> {
     /// Fails when nothing waits for the part any more.
     pub fn check(&self) -> Result<()> {
         match self.stop.load(Ordering::Relaxed) {
-            true => Err(Fault::new(codes::INTERRUPTED, "the coordinator no longer waits for this part")),
+            true => Err(Fault::new(
+                codes::INTERRUPTED,
+                "the coordinator no longer waits for this part",
+            )),
             false => Ok(()),
         }
     }
@@ -33,7 +36,10 @@ impl TrainingContext<'_> {
     /// How many parts workers can train at the same time; `None` without workers.
     pub fn worker_slots(&self) -> Result<Option<usize>> {
         let session = self.run().session;
-        let slots = session.cluster.as_ref().map(|cluster| cluster.wait_for_slots(&session.interrupt));
+        let slots = session
+            .cluster
+            .as_ref()
+            .map(|cluster| cluster.wait_for_slots(&session.interrupt));
         slots.transpose()
     }
 
@@ -44,8 +50,18 @@ impl TrainingContext<'_> {
         parts: &mut dyn Iterator<Item = Result<Vec<u8>>>,
         take: TakePartFn<'_>,
     ) -> Result<()> {
-        let TrainingRun { session, training, pipeline, store, scratch, .. } = *self.run();
-        let cluster = session.cluster.as_ref().ok_or_else(|| Fault::internal("a training without workers"))?;
+        let TrainingRun {
+            session,
+            training,
+            pipeline,
+            store,
+            scratch,
+            ..
+        } = *self.run();
+        let cluster = session
+            .cluster
+            .as_ref()
+            .ok_or_else(|| Fault::internal("a training without workers"))?;
         let job = TrainSpec {
             pipeline: pipeline.name.clone(),
             id: self.id(),
@@ -54,7 +70,10 @@ impl TrainingContext<'_> {
             state: session.options.state.clone(),
             base: session.io.absolute_path(".")?,
         };
-        let exchange = PartExchange { store, training: self.id() };
+        let exchange = PartExchange {
+            store,
+            training: self.id(),
+        };
         let (mut tasks, mut parts_away) = (Vec::new(), Vec::new());
         for (number, rows) in parts.enumerate() {
             let rows = rows?;
@@ -64,11 +83,17 @@ impl TrainingContext<'_> {
                 continue;
             }
             exchange.put_rows(part, &rows, scratch)?;
-            tasks.push(TaskSpec { cost: rows.len() as u64, after: None, what: TaskKind::Train { part } });
+            tasks.push(TaskSpec {
+                cost: rows.len() as u64,
+                after: None,
+                what: TaskKind::Train { part },
+            });
             parts_away.push((number, part));
         }
         cluster.train_parts(job, tasks, &session.interrupt, &mut |event| {
-            let TaskEvent::Done { task, .. } = event else { return Ok(()) };
+            let TaskEvent::Done { task, .. } = event else {
+                return Ok(());
+            };
             let missing = || Fault::internal("a worker has left no models");
             let (number, part) = *parts_away.get(task).ok_or_else(missing)?;
             take(number, exchange.models(part)?.ok_or_else(missing)?)
@@ -106,14 +131,19 @@ impl PartExchange<'_> {
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>> {
         self.store.get_shared(self.training, name, |input| {
             let mut bytes = Vec::new();
-            input.read_to_end(&mut bytes).map_err(|error| Fault::disk("a part cannot be read", error))?;
+            input
+                .read_to_end(&mut bytes)
+                .map_err(|error| Fault::disk("a part cannot be read", error))?;
             Ok(bytes)
         })
     }
 
     fn put(&self, name: &str, bytes: &[u8], scratch: &ScratchDir) -> Result<()> {
         let failed = |error| Fault::disk("a part cannot be written", error);
-        self.store.put_shared(self.training, name, scratch, &mut |out| out.write_all(bytes).map_err(failed))
+        self.store
+            .put_shared(self.training, name, scratch, &mut |out| {
+                out.write_all(bytes).map_err(failed)
+            })
     }
 }
 

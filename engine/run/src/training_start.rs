@@ -6,7 +6,9 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use forebay_commit::{Artifact, FitHistory, FitRange, LearnedFinding, Manifest, ReuseDecision, record_is_intact};
+use forebay_commit::{
+    Artifact, FitHistory, FitRange, LearnedFinding, Manifest, ReuseDecision, record_is_intact,
+};
 use forebay_feed::BatchFeatures;
 use forebay_model::{ContentId, IdBuilder, Interval, PipelineNode, Result, TimeCutoff};
 use forebay_storage::StorageLocation;
@@ -80,8 +82,11 @@ impl TrainingRun<'_> {
 
     /// The rows of this run among those of others. `fresh` names the training from nothing.
     fn fit_range(&self, fresh: ContentId) -> FitRange {
-        let end = self.interval.map(|interval: &Interval| TimeCutoff::before(&interval.to));
-        end.or_else(|| self.session.as_of.clone()).map_or(FitRange::Whole(fresh), FitRange::Before)
+        let end = self
+            .interval
+            .map(|interval: &Interval| TimeCutoff::before(&interval.to));
+        end.or_else(|| self.session.as_of.clone())
+            .map_or(FitRange::Whole(fresh), FitRange::Before)
     }
 
     /// Names a training and decides how it begins. `fresh` names the same training from nothing.
@@ -96,34 +101,71 @@ impl TrainingRun<'_> {
         let recorded = |id| self.store.pass_record(publication_id(id, out), intact);
         let Some(warm) = trainer.warm_start() else {
             let ((standing, record), begin) = (recorded(fresh)?, TrainingBegin::default());
-            return Ok(TrainingPlan { id: fresh, standing, record, begin, history: None });
+            return Ok(TrainingPlan {
+                id: fresh,
+                standing,
+                record,
+                begin,
+                history: None,
+            });
         };
         let before = self.training_before(fresh)?;
         let history = Some(TrainingHistory { before });
         let id = before.map_or(fresh, |before| continued_id(fresh, before));
         let (standing, record) = recorded(id)?;
         if standing == ReuseDecision::Reuse {
-            return Ok(TrainingPlan { id, standing, record, begin: TrainingBegin::default(), history });
+            return Ok(TrainingPlan {
+                id,
+                standing,
+                record,
+                begin: TrainingBegin::default(),
+                history,
+            });
         }
         let begin = self.begin(trainer, warm, before, out, rows)?;
         if begin.earlier.is_some() {
-            return Ok(TrainingPlan { id, standing, record, begin, history });
+            return Ok(TrainingPlan {
+                id,
+                standing,
+                record,
+                begin,
+                history,
+            });
         }
         let (standing, record) = recorded(fresh)?;
-        Ok(TrainingPlan { id: fresh, standing, record, begin, history })
+        Ok(TrainingPlan {
+            id: fresh,
+            standing,
+            record,
+            begin,
+            history,
+        })
     }
 
     /// The training that this one could go on from.
     fn training_before(&self, fresh: ContentId) -> Result<Option<ContentId>> {
         let name = self.history_name();
-        let history = FitHistory { io: &self.session.io, root: self.store.root(), pipeline: &name };
+        let history = FitHistory {
+            io: &self.session.io,
+            root: self.store.root(),
+            pipeline: &name,
+        };
         Ok(history.before(&self.fit_range(fresh))?.first().copied())
     }
 
     /// Records a training, for those after it.
-    pub(crate) fn record_training(&self, fresh: ContentId, id: ContentId, own: TrainingHistory) -> Result<()> {
+    pub(crate) fn record_training(
+        &self,
+        fresh: ContentId,
+        id: ContentId,
+        own: TrainingHistory,
+    ) -> Result<()> {
         let name = self.history_name();
-        let history = FitHistory { io: &self.session.io, root: self.store.root(), pipeline: &name };
+        let history = FitHistory {
+            io: &self.session.io,
+            root: self.store.root(),
+            pipeline: &name,
+        };
         history.record(&self.fit_range(fresh), id, own.before)
     }
 
@@ -144,23 +186,45 @@ impl TrainingRun<'_> {
                 all_rows: all,
                 ..TrainingStartReport::default()
             };
-            TrainingBegin { earlier: None, rows: None, report: Some(report) }
+            TrainingBegin {
+                earlier: None,
+                rows: None,
+                report: Some(report),
+            }
         };
-        let Some(before) = before else { return Ok(from_nothing("no earlier run has trained it".to_owned())) };
+        let Some(before) = before else {
+            return Ok(from_nothing("no earlier run has trained it".to_owned()));
+        };
         let earlier = match self.earlier_model(trainer, before, out, &rows.features)? {
             Ok(earlier) => earlier,
             Err(reason) => return Ok(from_nothing(reason)),
         };
-        let selection = BlockSelection { seen: &earlier.seen, replay: warm.replay, seed: before };
+        let selection = BlockSelection {
+            seen: &earlier.seen,
+            replay: warm.replay,
+            seed: before,
+        };
         let Some((selected, SelectedRows { new, replayed, all })) = rows.select(&selection) else {
-            return Ok(from_nothing("sequences of rows are trained on as a whole".to_owned()));
+            return Ok(from_nothing(
+                "sequences of rows are trained on as a whole".to_owned(),
+            ));
         };
         if new + replayed == 0 {
             return Ok(from_nothing("no row is new".to_owned()));
         }
         let from = Some(before.to_string());
-        let report = TrainingStartReport { from, reason: None, new_rows: new, replayed_rows: replayed, all_rows: all };
-        Ok(TrainingBegin { earlier: Some(earlier), rows: Some(selected), report: Some(report) })
+        let report = TrainingStartReport {
+            from,
+            reason: None,
+            new_rows: new,
+            replayed_rows: replayed,
+            all_rows: all,
+        };
+        Ok(TrainingBegin {
+            earlier: Some(earlier),
+            rows: Some(selected),
+            report: Some(report),
+        })
     }
 
     /// The model of an earlier training, or why it is of no use.
@@ -172,21 +236,34 @@ impl TrainingRun<'_> {
         features: &BatchFeatures,
     ) -> Result<std::result::Result<EarlierModel, String>> {
         let intact = |record: &Value| record_is_intact(&self.session.io, out, record);
-        let (ReuseDecision::Reuse, Some(record)) = self.store.pass_record(publication_id(id, out), intact)? else {
+        let (ReuseDecision::Reuse, Some(record)) =
+            self.store.pass_record(publication_id(id, out), intact)?
+        else {
             return Ok(Err("the model of the run before is gone".to_owned()));
         };
         let Some(blocks) = record["blocks"].as_array() else {
-            return Ok(Err("the model of the run before does not tell its rows".to_owned()));
+            return Ok(Err(
+                "the model of the run before does not tell its rows".to_owned()
+            ));
         };
-        let seen = blocks.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        let seen = blocks
+            .iter()
+            .filter_map(|name| name.as_str().map(str::to_owned))
+            .collect();
         let manifest = Manifest::from_record(&record)?;
         let Some(shard) = manifest.shards.first() else {
             return Ok(Err("the model of the run before has no files".to_owned()));
         };
-        let earlier = EarlierModel { id, directory: out.join(&shard.directory()?), seen };
+        let earlier = EarlierModel {
+            id,
+            directory: out.join(&shard.directory()?),
+            seen,
+        };
         let artifact = Artifact::load(&self.session.io, &earlier.directory.join("artifact"))?;
         if let Some(step) = moved_ids(&artifact, self.artifact) {
-            return Ok(Err(format!("the ids of `{step}` have moved: `stable: true` would keep them")));
+            return Ok(Err(format!(
+                "the ids of `{step}` have moved: `stable: true` would keep them"
+            )));
         }
         if let Some(step) = changed_step(&artifact, self.artifact, &self.training.from) {
             return Ok(Err(format!("`{step}` changed since the run before")));
@@ -202,22 +279,38 @@ impl TrainingRun<'_> {
 fn changed_step<'a>(earlier: &Artifact, now: &'a Artifact, from: &str) -> Option<&'a str> {
     let makes = |node: &PipelineNode| {
         let steps = node.steps.iter().filter(|step| step.kind != "filter");
-        (node.input.clone(), steps.map(|step| (step.kind.clone(), step.config.clone())).collect::<Vec<_>>())
+        (
+            node.input.clone(),
+            steps
+                .map(|step| (step.kind.clone(), step.config.clone()))
+                .collect::<Vec<_>>(),
+        )
     };
-    let changed = now.pipeline.nodes.iter().find(|node| match earlier.pipeline.node(&node.name) {
-        Some(before) => makes(before) != makes(node),
-        None => node.name == from,
-    });
+    let changed = now
+        .pipeline
+        .nodes
+        .iter()
+        .find(|node| match earlier.pipeline.node(&node.name) {
+            Some(before) => makes(before) != makes(node),
+            None => node.name == from,
+        });
     changed.map(|node| node.name.as_str())
 }
 
 /// The step of a vocabulary whose tokens do not begin with those of an earlier artifact.
 fn moved_ids(earlier: &Artifact, now: &Artifact) -> Option<String> {
-    for learned in now.findings.iter().filter(|learned| learned.analyzer == "vocabulary") {
+    for learned in now
+        .findings
+        .iter()
+        .filter(|learned| learned.analyzer == "vocabulary")
+    {
         let same = |known: &&LearnedFinding| {
-            (&known.step, &known.analyzer, &known.columns) == (&learned.step, &learned.analyzer, &learned.columns)
+            (&known.step, &known.analyzer, &known.columns)
+                == (&learned.step, &learned.analyzer, &learned.columns)
         };
-        let Some(before) = earlier.findings.iter().find(same) else { continue };
+        let Some(before) = earlier.findings.iter().find(same) else {
+            continue;
+        };
         let tokens = |of: &LearnedFinding| of.finding.table().column(0).clone();
         let (before, now) = (tokens(before), tokens(learned));
         if before.len() > now.len() || before.as_ref() != now.slice(0, before.len()).as_ref() {

@@ -18,7 +18,10 @@ impl Conversion {
         match (last_segment(field).as_deref(), generics(field).as_slice()) {
             (Some("Option"), [inner]) => {
                 let Conversion { parameter, value } = Conversion::new(name, inner);
-                Conversion { parameter, value: quote!(::core::option::Option::Some(#value)) }
+                Conversion {
+                    parameter,
+                    value: quote!(::core::option::Option::Some(#value)),
+                }
             }
             (Some("Vec"), [item]) if is_plain(item) => Conversion {
                 parameter: quote!(impl ::core::iter::IntoIterator<Item = #item>),
@@ -34,7 +37,10 @@ impl Conversion {
             (Some("IndexMap" | "BTreeMap"), [key, item]) => {
                 let (item_parameter, item_value) = match is_plain(item) {
                     true => (quote!(#item), quote!(item)),
-                    false => (quote!(impl ::core::convert::Into<#item>), quote!(::core::convert::Into::into(item))),
+                    false => (
+                        quote!(impl ::core::convert::Into<#item>),
+                        quote!(::core::convert::Into::into(item)),
+                    ),
                 };
                 Conversion {
                     parameter: quote!(
@@ -46,7 +52,10 @@ impl Conversion {
                     ))),
                 }
             }
-            _ if is_plain(field) => Conversion { parameter: quote!(#field), value: quote!(#name) },
+            _ if is_plain(field) => Conversion {
+                parameter: quote!(#field),
+                value: quote!(#name),
+            },
             _ => Conversion {
                 parameter: quote!(impl ::core::convert::Into<#field>),
                 value: quote!(::core::convert::Into::into(#name)),
@@ -57,19 +66,28 @@ impl Conversion {
 
 /// Whether literals have this type by themselves.
 fn is_plain(field: &Type) -> bool {
-    const PLAIN: [&str; 13] =
-        ["bool", "u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize", "f32", "f64"];
+    const PLAIN: [&str; 13] = [
+        "bool", "u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize", "f32",
+        "f64",
+    ];
     last_segment(field).is_some_and(|name| PLAIN.contains(&name.as_str()))
 }
 
 fn last_segment(field: &Type) -> Option<String> {
     let Type::Path(path) = field else { return None };
-    path.path.segments.last().map(|segment| segment.ident.to_string())
+    path.path
+        .segments
+        .last()
+        .map(|segment| segment.ident.to_string())
 }
 
 fn generics(field: &Type) -> Vec<&Type> {
-    let Type::Path(path) = field else { return Vec::new() };
-    let Some(PathArguments::AngleBracketed(arguments)) = path.path.segments.last().map(|last| &last.arguments) else {
+    let Type::Path(path) = field else {
+        return Vec::new();
+    };
+    let Some(PathArguments::AngleBracketed(arguments)) =
+        path.path.segments.last().map(|last| &last.arguments)
+    else {
         return Vec::new();
     };
     let types = arguments.args.iter().map(|argument| match argument {

@@ -4,7 +4,10 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
-use syn::{Attribute, Data, DeriveInput, Error, Expr, ExprLit, Field, Fields, Ident, Lit, LitStr, Meta, Result, Token};
+use syn::{
+    Attribute, Data, DeriveInput, Error, Expr, ExprLit, Field, Fields, Ident, Lit, LitStr, Meta,
+    Result, Token,
+};
 
 use crate::conversion::Conversion;
 
@@ -30,12 +33,17 @@ impl Parse for StructOptions {
                 let name = input.parse()?;
                 let inner;
                 syn::parenthesized!(inner in input);
-                let arguments = Punctuated::<Ident, Token![,]>::parse_terminated(&inner)?.into_iter().collect();
+                let arguments = Punctuated::<Ident, Token![,]>::parse_terminated(&inner)?
+                    .into_iter()
+                    .collect();
                 options.function = Some(Function { name, arguments });
             } else {
                 let key: Ident = input.parse()?;
                 if key != "example" {
-                    return Err(Error::new(key.span(), "expected `fn name(field, ...)` or `example = \"...\"`"));
+                    return Err(Error::new(
+                        key.span(),
+                        "expected `fn name(field, ...)` or `example = \"...\"`",
+                    ));
                 }
                 input.parse::<Token![=]>()?;
                 options.example = Some(input.parse()?);
@@ -52,28 +60,61 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let Data::Struct(data) = &input.data else {
         return Err(Error::new(input.ident.span(), "`Setters` is for structs"));
     };
-    let options = match input.attrs.iter().find(|attribute| attribute.path().is_ident("setters")) {
+    let options = match input
+        .attrs
+        .iter()
+        .find(|attribute| attribute.path().is_ident("setters"))
+    {
         Some(attribute) => attribute.parse_args()?,
         None => StructOptions::default(),
     };
     match &data.fields {
-        Fields::Named(fields) => expand_named(input, &options, &fields.named.iter().collect::<Vec<_>>()),
-        Fields::Unnamed(fields) if fields.unnamed.len() == 1 => expand_newtype(input, &options, &fields.unnamed[0]),
-        _ => Err(Error::new(input.ident.span(), "`Setters` is for structs of named fields or of one field")),
+        Fields::Named(fields) => {
+            expand_named(input, &options, &fields.named.iter().collect::<Vec<_>>())
+        }
+        Fields::Unnamed(fields) if fields.unnamed.len() == 1 => {
+            expand_newtype(input, &options, &fields.unnamed[0])
+        }
+        _ => Err(Error::new(
+            input.ident.span(),
+            "`Setters` is for structs of named fields or of one field",
+        )),
     }
 }
 
-fn expand_named(input: &DeriveInput, options: &StructOptions, fields: &[&Field]) -> Result<TokenStream> {
+fn expand_named(
+    input: &DeriveInput,
+    options: &StructOptions,
+    fields: &[&Field],
+) -> Result<TokenStream> {
     let own = &input.ident;
-    let arguments = options.function.as_ref().map(|function| function.arguments.clone()).unwrap_or_default();
+    let arguments = options
+        .function
+        .as_ref()
+        .map(|function| function.arguments.clone())
+        .unwrap_or_default();
     for argument in &arguments {
-        if !fields.iter().any(|field| field.ident.as_ref() == Some(argument)) {
-            return Err(Error::new(argument.span(), format!("`{own}` has no field `{argument}`")));
+        if !fields
+            .iter()
+            .any(|field| field.ident.as_ref() == Some(argument))
+        {
+            return Err(Error::new(
+                argument.span(),
+                format!("`{own}` has no field `{argument}`"),
+            ));
         }
     }
-    let is_argument = |field: &Field| field.ident.as_ref().is_some_and(|name| arguments.contains(name));
+    let is_argument = |field: &Field| {
+        field
+            .ident
+            .as_ref()
+            .is_some_and(|name| arguments.contains(name))
+    };
     let mut methods = TokenStream::new();
-    for field in fields.iter().filter(|field| !is_argument(field) && !is_skipped(field)) {
+    for field in fields
+        .iter()
+        .filter(|field| !is_argument(field) && !is_skipped(field))
+    {
         let Some(name) = &field.ident else { continue };
         let Conversion { parameter, value } = Conversion::new(name, &field.ty);
         let docs = docs(&field.attrs);
@@ -91,13 +132,20 @@ fn expand_named(input: &DeriveInput, options: &StructOptions, fields: &[&Field])
     };
     let mut parameters = Vec::new();
     for argument in &arguments {
-        let Some(field) = fields.iter().find(|field| field.ident.as_ref() == Some(argument)) else { continue };
+        let Some(field) = fields
+            .iter()
+            .find(|field| field.ident.as_ref() == Some(argument))
+        else {
+            continue;
+        };
         let Conversion { parameter, value } = Conversion::new(argument, &field.ty);
         parameters.push((quote!(#argument: #parameter), quote!(#argument: #value)));
     }
     let (taken, mut values): (Vec<_>, Vec<_>) = parameters.into_iter().unzip();
     for field in fields.iter().filter(|field| !is_argument(field)) {
-        let (Some(name), default) = (&field.ident, default_of(field)?) else { continue };
+        let (Some(name), default) = (&field.ident, default_of(field)?) else {
+            continue;
+        };
         values.push(quote!(#name: #default));
     }
     let (name, docs) = (&function.name, function_docs(input, options));
@@ -112,12 +160,22 @@ fn expand_named(input: &DeriveInput, options: &StructOptions, fields: &[&Field])
     })
 }
 
-fn expand_newtype(input: &DeriveInput, options: &StructOptions, field: &Field) -> Result<TokenStream> {
+fn expand_newtype(
+    input: &DeriveInput,
+    options: &StructOptions,
+    field: &Field,
+) -> Result<TokenStream> {
     let own = &input.ident;
     let Some(Function { name, arguments }) = &options.function else {
-        return Err(Error::new(own.span(), "a struct of one field needs `#[setters(fn name(argument))]`"));
+        return Err(Error::new(
+            own.span(),
+            "a struct of one field needs `#[setters(fn name(argument))]`",
+        ));
     };
-    let argument = arguments.first().cloned().unwrap_or_else(|| format_ident!("value"));
+    let argument = arguments
+        .first()
+        .cloned()
+        .unwrap_or_else(|| format_ident!("value"));
     let Conversion { parameter, value } = Conversion::new(&argument, &field.ty);
     let docs = function_docs(input, options);
     Ok(quote! {
@@ -131,7 +189,9 @@ fn expand_newtype(input: &DeriveInput, options: &StructOptions, field: &Field) -
 
 /// The first paragraph about the configuration, a link to it, and the example.
 fn function_docs(input: &DeriveInput, options: &StructOptions) -> Vec<TokenStream> {
-    let lines = docs(&input.attrs).into_iter().map_while(|line| line_text(line).filter(|text| !text.trim().is_empty()));
+    let lines = docs(&input.attrs)
+        .into_iter()
+        .map_while(|line| line_text(line).filter(|text| !text.trim().is_empty()));
     let mut texts: Vec<String> = lines.collect();
     texts.push(String::new());
     texts.push(format!(" More, and all options: [`{}`].", input.ident));
@@ -146,13 +206,19 @@ fn function_docs(input: &DeriveInput, options: &StructOptions) -> Vec<TokenStrea
         ]);
         texts.extend([" # let _ = step;".to_owned(), " ```".to_owned()]);
     }
-    texts.into_iter().map(|text| quote!(#[doc = #text])).collect()
+    texts
+        .into_iter()
+        .map(|text| quote!(#[doc = #text]))
+        .collect()
 }
 
 fn line_text(attribute: &Attribute) -> Option<String> {
     match &attribute.meta {
         Meta::NameValue(pair) => match &pair.value {
-            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
+            Expr::Lit(ExprLit {
+                lit: Lit::Str(text),
+                ..
+            }) => Some(text.value()),
             _ => None,
         },
         _ => None,
@@ -160,23 +226,37 @@ fn line_text(attribute: &Attribute) -> Option<String> {
 }
 
 fn docs(attributes: &[Attribute]) -> Vec<&Attribute> {
-    attributes.iter().filter(|attribute| attribute.path().is_ident("doc")).collect()
+    attributes
+        .iter()
+        .filter(|attribute| attribute.path().is_ident("doc"))
+        .collect()
 }
 
 fn is_skipped(field: &Field) -> bool {
-    let own = field.attrs.iter().filter(|attribute| attribute.path().is_ident("setters"));
-    own.filter_map(|attribute| attribute.parse_args::<Ident>().ok()).any(|word| word == "skip")
+    let own = field
+        .attrs
+        .iter()
+        .filter(|attribute| attribute.path().is_ident("setters"));
+    own.filter_map(|attribute| attribute.parse_args::<Ident>().ok())
+        .any(|word| word == "skip")
 }
 
 /// What serde takes where the field is left out; the type's default where it has to be given.
 fn default_of(field: &Field) -> Result<TokenStream> {
     let mut default = quote!(::core::default::Default::default());
-    for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident("serde")) {
+    for attribute in field
+        .attrs
+        .iter()
+        .filter(|attribute| attribute.path().is_ident("serde"))
+    {
         let items = attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated)?;
         for item in items {
             if let Meta::NameValue(pair) = &item
                 && pair.path.is_ident("default")
-                && let Expr::Lit(ExprLit { lit: Lit::Str(path), .. }) = &pair.value
+                && let Expr::Lit(ExprLit {
+                    lit: Lit::Str(path),
+                    ..
+                }) = &pair.value
             {
                 let path: syn::Path = path.parse()?;
                 default = quote!(#path());

@@ -32,5 +32,7 @@ use proc_macro::TokenStream;
 #[proc_macro_derive(Setters, attributes(setters))]
 pub fn setters(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);
-    expand::expand(&input).unwrap_or_else(|error| error.to_compile_error()).into()
+    expand::expand(&input)
+        .unwrap_or_else(|error| error.to_compile_error())
+        .into()
 }

@@ -19,7 +19,9 @@ impl<T> BackgroundTask<T> {
     /// What it comes to.
     pub fn join(mut self) -> Result<T> {
         let thread = self.0.take().ok_or_else(poisoned_lock)?;
-        thread.join().unwrap_or_else(|panic| Err(Fault::panicked(panic.as_ref())))
+        thread
+            .join()
+            .unwrap_or_else(|panic| Err(Fault::panicked(panic.as_ref())))
     }
 }
 
@@ -41,6 +43,9 @@ impl BackgroundTasks {
 
     /// Waits until all are done.
     pub fn join_all(self) -> Result<()> {
-        self.0.into_iter().map(BackgroundTask::join).fold(Ok(()), Result::and)
+        self.0
+            .into_iter()
+            .map(BackgroundTask::join)
+            .fold(Ok(()), Result::and)
     }
 }

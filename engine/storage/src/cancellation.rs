@@ -44,15 +44,23 @@ impl CancellationToken {
             return Err(Fault::new(codes::INTERRUPTED, "the run was asked to stop").hint(hint));
         }
         if self.given_up.load(Ordering::Relaxed) {
-            return Err(Fault::new(codes::INTERRUPTED, "an interval before this one failed").hint(hint));
+            return Err(
+                Fault::new(codes::INTERRUPTED, "an interval before this one failed").hint(hint),
+            );
         }
         match self.deadline.load(Ordering::Relaxed) {
-            DEGRADE_REQUESTED => {
-                Err(Fault::new(codes::DEADLINE, "the run goes on another way, because of its deadline").hint(hint))
-            }
+            DEGRADE_REQUESTED => Err(Fault::new(
+                codes::DEADLINE,
+                "the run goes on another way, because of its deadline",
+            )
+            .hint(hint)),
             DEADLINE_PASSED => {
-                let fault = Fault::new(codes::DEADLINE, "the deadline has passed, and `on_deadline` says to fail");
-                Err(fault.hint("what is committed stays: run again to go on, with a later deadline"))
+                let fault = Fault::new(
+                    codes::DEADLINE,
+                    "the deadline has passed, and `on_deadline` says to fail",
+                );
+                Err(fault
+                    .hint("what is committed stays: run again to go on, with a later deadline"))
             }
             _ => Ok(()),
         }
@@ -60,12 +68,18 @@ impl CancellationToken {
 
     /// The same, with a deadline of its own.
     pub fn with_own_deadline(&self) -> CancellationToken {
-        CancellationToken { deadline: Arc::default(), ..self.clone() }
+        CancellationToken {
+            deadline: Arc::default(),
+            ..self.clone()
+        }
     }
 
     /// The same for one of several runs side by side, which can be given up alone.
     pub fn for_parallel_run(&self) -> CancellationToken {
-        CancellationToken { given_up: Arc::default(), ..self.with_own_deadline() }
+        CancellationToken {
+            given_up: Arc::default(),
+            ..self.with_own_deadline()
+        }
     }
 
     /// Stops one of several runs side by side.
@@ -75,7 +89,8 @@ impl CancellationToken {
 
     /// Stops what the run does, to go on another way, or lets it go on.
     pub fn set_degrade_requested(&self, on: bool) {
-        self.deadline.store(if on { DEGRADE_REQUESTED } else { 0 }, Ordering::Relaxed);
+        self.deadline
+            .store(if on { DEGRADE_REQUESTED } else { 0 }, Ordering::Relaxed);
     }
 
     /// Stops the run for good.

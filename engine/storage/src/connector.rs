@@ -60,12 +60,25 @@ impl ScanRequest {
     /// Some columns of all rows.
     pub fn of_columns(columns: Vec<String>, schema: &SchemaRef) -> ScanRequest {
         let (pruning, batch_rows, row_keys) = (Vec::new(), BATCH_ROWS_DEFAULT, false);
-        ScanRequest { columns, schema: schema.clone(), pruning, batch_rows, row_keys }
+        ScanRequest {
+            columns,
+            schema: schema.clone(),
+            pruning,
+            batch_rows,
+            row_keys,
+        }
     }
 
     /// All columns of all rows.
     pub fn of_all_columns(schema: &SchemaRef) -> ScanRequest {
-        ScanRequest::of_columns(schema.fields().iter().map(|field| field.name().clone()).collect(), schema)
+        ScanRequest::of_columns(
+            schema
+                .fields()
+                .iter()
+                .map(|field| field.name().clone())
+                .collect(),
+            schema,
+        )
     }
 }
 
@@ -91,7 +104,12 @@ pub trait Source: Debug + Send + Sync {
 
     /// Like `discover`, but looks only at files that have changed since `notes` were made, and notes
     /// what it found out. For formats in which looking at a file costs something.
-    fn discover_with_cache(&self, io: &StorageClient, watch: &[String], notes: &MetadataCache) -> Result<Dataset> {
+    fn discover_with_cache(
+        &self,
+        io: &StorageClient,
+        watch: &[String],
+        notes: &MetadataCache,
+    ) -> Result<Dataset> {
         let _ = notes;
         self.discover(io, watch)
     }
@@ -99,15 +117,25 @@ pub trait Source: Debug + Send + Sync {
     /// Reads a span. A column may come in any layout of its logical type, and as nulls where the
     /// file does not have it and the policy allows that. Faults name the file and, where known,
     /// row group, column and rows.
-    fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator>;
+    fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest)
+    -> Result<ChunkIterator>;
 
     /// Cuts spans into the smallest ones that can be read apart without reading anything twice, in
     /// order. Formats that know such pieces (row groups) say so. With `runs`, larger pieces are divided further where
     /// a reader can skip to a row: their pages may be read more than once.
-    fn split_spans(&self, io: &StorageClient, spans: &[Span], runs: Option<RowRuns>) -> Result<Vec<Span>> {
+    fn split_spans(
+        &self,
+        io: &StorageClient,
+        spans: &[Span],
+        runs: Option<RowRuns>,
+    ) -> Result<Vec<Span>> {
         let _ = (io, runs);
         let pieces = spans.iter().flat_map(|span| &span.pieces);
-        Ok(pieces.map(|piece| Span { pieces: vec![piece.clone()] }).collect())
+        Ok(pieces
+            .map(|piece| Span {
+                pieces: vec![piece.clone()],
+            })
+            .collect())
     }
 }
 
@@ -136,12 +164,21 @@ pub trait Sink: Debug + Send + Sync {
     /// Encodes a piece of some batches apart from any file, so that threads can encode at the same time.
     /// Columns have the types of the schema, strings also as dictionaries. All batches of one call become
     /// neighbours in one file.
-    fn encode_piece(&self, schema: &SchemaRef, batches: &[RecordBatch], piece: usize) -> Result<EncodedPiece>;
+    fn encode_piece(
+        &self,
+        schema: &SchemaRef,
+        batches: &[RecordBatch],
+        piece: usize,
+    ) -> Result<EncodedPiece>;
 
     /// Encodes all pieces of some batches.
     fn encode(&self, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<EncodedBatch> {
-        let pieces = (0..self.pieces(schema)).map(|piece| self.encode_piece(schema, batches, piece));
-        Ok(EncodedBatch { pieces: pieces.collect::<Result<_>>()?, rows: total_rows(batches) })
+        let pieces =
+            (0..self.pieces(schema)).map(|piece| self.encode_piece(schema, batches, piece));
+        Ok(EncodedBatch {
+            pieces: pieces.collect::<Result<_>>()?,
+            rows: total_rows(batches),
+        })
     }
 
     /// Begins a file that takes encoded parts in order. `metadata` becomes key-value metadata

@@ -255,15 +255,28 @@ pub struct AttemptOrigin {
 impl AttemptOrigin {
     /// This process, now.
     pub fn current_process() -> AttemptOrigin {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or(std::env::var("HOSTNAME").ok());
-        let host = host.map_or_else(|| "an unnamed host".to_owned(), |host| host.trim().to_owned());
-        AttemptOrigin { host, process: std::process::id(), began: format_utc(Timestamp::now()) }
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
+            .ok()
+            .or(std::env::var("HOSTNAME").ok());
+        let host = host.map_or_else(
+            || "an unnamed host".to_owned(),
+            |host| host.trim().to_owned(),
+        );
+        AttemptOrigin {
+            host,
+            process: std::process::id(),
+            began: format_utc(Timestamp::now()),
+        }
     }
 }
 
 impl fmt::Display for AttemptOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} on {}, begun at {}", self.process, self.host, self.began)
+        write!(
+            f,
+            "process {} on {}, begun at {}",
+            self.process, self.host, self.began
+        )
     }
 }
 

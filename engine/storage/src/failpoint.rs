@@ -19,8 +19,11 @@ pub fn step(what: &str, place: impl Display) {
     }
 
     static PLAN: LazyLock<Mutex<KillSchedule>> = LazyLock::new(|| {
-        let at = std::env::var("FOREBAY_KILL_AT").ok().and_then(|at| at.parse().ok());
-        let log = std::env::var_os("FOREBAY_KILL_LOG").and_then(|log| std::fs::File::create(log).ok());
+        let at = std::env::var("FOREBAY_KILL_AT")
+            .ok()
+            .and_then(|at| at.parse().ok());
+        let log =
+            std::env::var_os("FOREBAY_KILL_LOG").and_then(|log| std::fs::File::create(log).ok());
         Mutex::new(KillSchedule { at, log, steps: 0 })
     });
     let Ok(mut plan) = PLAN.lock() else { return };

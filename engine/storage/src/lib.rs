@@ -17,16 +17,18 @@ mod web;
 pub use background::{BackgroundTask, BackgroundTasks};
 pub use cancellation::CancellationToken;
 pub use connector::{
-    ChunkIterator, EncodedBatch, EncodedPiece, FileLayout, FileWriter, RowRuns, ScanRequest, Sink, Source,
-    literal_path, plain_path, total_rows,
+    ChunkIterator, EncodedBatch, EncodedPiece, FileLayout, FileWriter, RowRuns, ScanRequest, Sink,
+    Source, literal_path, plain_path, total_rows,
 };
 pub use events::{AttemptOrigin, DriftMeasures, EpochReport, Event, EventListener, IgnoreEvents};
 pub use io::{
-    COALESCE_BYTES_DEFAULT, CacheStats, DiskCache, FetchedParts, ObjectVersion, PlannedReads, RangeFetch,
-    RequestListener, StorageClient, StorageLocation, StorageRequest, StorageUsage, VersionedObject, storage_wait,
-    time_disk_wait,
+    COALESCE_BYTES_DEFAULT, CacheStats, DiskCache, FetchedParts, ObjectVersion, PlannedReads,
+    RangeFetch, RequestListener, StorageClient, StorageLocation, StorageRequest, StorageUsage,
+    VersionedObject, storage_wait, time_disk_wait,
 };
-pub use memory::{MemoryBudget, machine_bytes, peak_resident_bytes, resident_bytes, set_release_hook};
+pub use memory::{
+    MemoryBudget, machine_bytes, peak_resident_bytes, resident_bytes, set_release_hook,
+};
 pub use metadata_cache::{METADATA_CACHE_BYTES_MAX, MetadataCache, metadata_cache_id};
 pub use scratch::ScratchDir;
 pub use table_log::{CopiedRows, TableCommit, TableFile, TableLog, TableScope};

@@ -27,12 +27,18 @@ pub struct MemoryBudget {
 impl MemoryBudget {
     /// All that the user allows.
     pub fn new(limit_bytes: u64) -> MemoryBudget {
-        MemoryBudget { limit_bytes, beside: 1 }
+        MemoryBudget {
+            limit_bytes,
+            beside: 1,
+        }
     }
 
     /// What one of so many has who do the same beside each other.
     pub fn one_of(self, beside: usize) -> MemoryBudget {
-        MemoryBudget { beside: self.beside * beside.max(1) as u64, ..self }
+        MemoryBudget {
+            beside: self.beside * beside.max(1) as u64,
+            ..self
+        }
     }
 
     /// All states that are held at the same time.
@@ -84,11 +90,17 @@ impl MemoryBudget {
 
     /// Fails when the process holds more than was promised.
     pub fn check(&self) -> Result<()> {
-        let held = self.held_bytes(0).filter(|held| *held > self.promised_bytes());
+        let held = self
+            .held_bytes(0)
+            .filter(|held| *held > self.promised_bytes());
         let Some(held) = held else { return Ok(()) };
         Err(Fault::new(
             codes::MEMORY,
-            format!("the process holds {} MiB, more than --memory {} MiB allows", held >> 20, self.limit_bytes >> 20),
+            format!(
+                "the process holds {} MiB, more than --memory {} MiB allows",
+                held >> 20,
+                self.limit_bytes >> 20
+            ),
         )
         .hint("raise --memory, or lower --threads"))
     }
@@ -96,7 +108,9 @@ impl MemoryBudget {
     /// Fails when the process would hold more than was promised; `owed` is what earlier answers take later.
     pub fn admit(&self, more: MemoryRequest, owed: u64) -> Result<()> {
         let more = (more.now as u64).saturating_add(owed);
-        let held = self.held_bytes(more).filter(|held| held.saturating_add(more) > self.promised_bytes());
+        let held = self
+            .held_bytes(more)
+            .filter(|held| held.saturating_add(more) > self.promised_bytes());
         let Some(held) = held else { return Ok(()) };
         let (limit, allowed) = (self.limit_bytes >> 20, self.promised_bytes() >> 20);
         let message = format!(
@@ -128,6 +142,8 @@ pub fn machine_bytes() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = meminfo.lines().find(|line| line.starts_with("MemTotal:"))?;
     let total = line.split_whitespace().nth(1)?.parse::<u64>().ok()? << 10;
-    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max")
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
     Some(limit.map_or(total, |limit: u64| limit.min(total)))
 }

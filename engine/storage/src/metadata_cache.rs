@@ -28,8 +28,13 @@ impl Default for MetadataCache {
 
 impl MetadataCache {
     /// Notes over what was noted before.
-    pub fn new(before: impl Fn() -> Result<Option<Vec<u8>>> + Send + Sync + 'static) -> MetadataCache {
-        MetadataCache { before: Box::new(before), now: Mutex::default() }
+    pub fn new(
+        before: impl Fn() -> Result<Option<Vec<u8>>> + Send + Sync + 'static,
+    ) -> MetadataCache {
+        MetadataCache {
+            before: Box::new(before),
+            now: Mutex::default(),
+        }
     }
 
     /// Reads what was noted before, if anything was.

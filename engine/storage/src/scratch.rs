@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_model::{ContentId, Fault, MemoryRequest, Result, ScratchSpace, SpillFile, SpillWriter, codes};
+use forebay_model::{
+    ContentId, Fault, MemoryRequest, Result, ScratchSpace, SpillFile, SpillWriter, codes,
+};
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::events::{Event, EventListener};
@@ -28,13 +30,22 @@ impl ScratchDir {
     /// Makes the directory where runs with this state directory have theirs, or in the system's
     /// directory for temporary files.
     pub fn new(state: Option<&StorageLocation>, watch: Arc<dyn EventListener>) -> Result<Self> {
-        let (parent, prefix) = state.map_or_else(|| (std::env::temp_dir(), "forebay-".to_owned()), parent_and_prefix);
+        let (parent, prefix) = state.map_or_else(
+            || (std::env::temp_dir(), "forebay-".to_owned()),
+            parent_and_prefix,
+        );
         let made = std::fs::create_dir_all(&parent)
             .and_then(|()| tempfile::Builder::new().prefix(&prefix).tempdir_in(&parent));
         let dir = made.map_err(|error| {
-            Fault::disk("a directory for temporary files cannot be made", error).file(parent.display().to_string())
+            Fault::disk("a directory for temporary files cannot be made", error)
+                .file(parent.display().to_string())
         })?;
-        Ok(ScratchDir { dir: Arc::new(dir), watch, spilled: Arc::default(), owed: Arc::default() })
+        Ok(ScratchDir {
+            dir: Arc::new(dir),
+            watch,
+            spilled: Arc::default(),
+            owed: Arc::default(),
+        })
     }
 
     /// Where it is.
@@ -45,7 +56,8 @@ impl ScratchDir {
     /// A new temporary file.
     pub fn file(&self) -> Result<NamedTempFile> {
         step("make", "a temporary file");
-        NamedTempFile::new_in(self.path()).map_err(|error| self.fault("a temporary file cannot be made", error))
+        NamedTempFile::new_in(self.path())
+            .map_err(|error| self.fault("a temporary file cannot be made", error))
     }
 
     /// What the disk answered, with the directory that temporary files are in.
@@ -55,7 +67,11 @@ impl ScratchDir {
 
     /// The fault with the directory, where that is what is full.
     pub fn locate_fault(&self, fault: Fault) -> Fault {
-        if fault.code() == codes::DISK_FULL { fault.file(self.path().display().to_string()) } else { fault }
+        if fault.code() == codes::DISK_FULL {
+            fault.file(self.path().display().to_string())
+        } else {
+            fault
+        }
     }
 
     /// Counts bytes that were written because memory was short.
@@ -65,8 +81,16 @@ impl ScratchDir {
     }
 
     /// A scratch with its own share of memory.
-    pub fn scratch_with_budget(&self, memory: MemoryBudget, budget_bytes: usize) -> Arc<dyn ScratchSpace> {
-        Arc::new(DiskScratch { dir: self.clone(), memory, budget_bytes })
+    pub fn scratch_with_budget(
+        &self,
+        memory: MemoryBudget,
+        budget_bytes: usize,
+    ) -> Arc<dyn ScratchSpace> {
+        Arc::new(DiskScratch {
+            dir: self.clone(),
+            memory,
+            budget_bytes,
+        })
     }
 
     /// Bytes spilled so far.
@@ -95,8 +119,11 @@ impl ScratchSpace for DiskScratch {
     }
 
     fn admit(&self, more: MemoryRequest) -> Result<()> {
-        self.memory.admit(more, self.dir.owed.load(Ordering::Relaxed))?;
-        self.dir.owed.fetch_add(more.later as u64, Ordering::Relaxed);
+        self.memory
+            .admit(more, self.dir.owed.load(Ordering::Relaxed))?;
+        self.dir
+            .owed
+            .fetch_add(more.later as u64, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -122,10 +149,17 @@ impl Write for DiskSpillWriter {
 impl SpillWriter for DiskSpillWriter {
     fn finish(self: Box<Self>) -> Result<Arc<dyn SpillFile>> {
         let dir = &self.dir;
-        let file = self.file.into_inner().map_err(|error| dir.fault("memory cannot be spilled", error.into_error()))?;
+        let file = self
+            .file
+            .into_inner()
+            .map_err(|error| dir.fault("memory cannot be spilled", error.into_error()))?;
         dir.count_spilled(self.bytes);
         // The directory must outlive its files.
-        Ok(Arc::new(DiskSpillFile { path: file.into_temp_path(), bytes: self.bytes, _dir: self.dir }))
+        Ok(Arc::new(DiskSpillFile {
+            path: file.into_temp_path(),
+            bytes: self.bytes,
+            _dir: self.dir,
+        }))
     }
 }
 
@@ -137,7 +171,8 @@ struct DiskSpillFile {
 
 impl SpillFile for DiskSpillFile {
     fn read(&self) -> Result<Box<dyn Read + Send>> {
-        let file = File::open(&self.path).map_err(|error| Fault::disk("a spilled file cannot be read", error))?;
+        let file = File::open(&self.path)
+            .map_err(|error| Fault::disk("a spilled file cannot be read", error))?;
         Ok(Box::new(BufReader::with_capacity(1 << 16, file)))
     }
 
@@ -151,7 +186,10 @@ impl SpillFile for DiskSpillFile {
 fn parent_and_prefix(state: &StorageLocation) -> (PathBuf, String) {
     match &state.local {
         Some(local) => (local.clone(), "tmp-".to_owned()),
-        None => (std::env::temp_dir(), format!("forebay-{}-", ContentId::of(state.shown.as_bytes()).short())),
+        None => (
+            std::env::temp_dir(),
+            format!("forebay-{}-", ContentId::of(state.shown.as_bytes()).short()),
+        ),
     }
 }
 
@@ -166,7 +204,11 @@ pub fn scratch_directories(state: &StorageLocation) -> impl Iterator<Item = DirE
 pub fn remove_stale(state: &StorageLocation, keep: &Path, older_than: std::time::Duration) {
     for entry in scratch_directories(state) {
         let path = entry.path();
-        let age = entry.metadata().and_then(|meta| meta.modified()).ok().and_then(|time| time.elapsed().ok());
+        let age = entry
+            .metadata()
+            .and_then(|meta| meta.modified())
+            .ok()
+            .and_then(|time| time.elapsed().ok());
         if path != keep && age.is_some_and(|age| age > older_than) {
             // What cannot be removed now is removed by a later run.
             let _ = std::fs::remove_dir_all(&path);

@@ -33,31 +33,79 @@ pub struct WebAnswer {
 
 impl WebClient {
     /// A client that sends these headers with each request.
-    pub fn new(io: &StorageClient, service: &'static str, headers: Vec<(String, String)>) -> Result<WebClient> {
-        let options = ClientOptions::new().with_timeout(ANSWER_MAX).with_allow_http(true);
-        let failed = |error| Fault::new(codes::STORAGE, format!("{service} cannot be spoken to")).cause(error);
+    pub fn new(
+        io: &StorageClient,
+        service: &'static str,
+        headers: Vec<(String, String)>,
+    ) -> Result<WebClient> {
+        let options = ClientOptions::new()
+            .with_timeout(ANSWER_MAX)
+            .with_allow_http(true);
+        let failed = |error| {
+            Fault::new(codes::STORAGE, format!("{service} cannot be spoken to")).cause(error)
+        };
         // A connection belongs to the runtime that it was made in.
-        let client = io.block_on(async { ReqwestConnector::default().connect(&options) })?.map_err(failed)?;
-        Ok(WebClient { io: io.clone(), client, service, headers })
+        let client = io
+            .block_on(async { ReqwestConnector::default().connect(&options) })?
+            .map_err(failed)?;
+        Ok(WebClient {
+            io: io.clone(),
+            client,
+            service,
+            headers,
+        })
     }
 
     /// Sends a request and waits for the answer, whatever its status.
-    pub fn send(&self, method: &str, url: &str, content_type: &str, body: Vec<u8>) -> Result<WebAnswer> {
-        let wrong = || Fault::new(codes::BAD_VALUE, format!("the address of {} is no URL", self.service));
-        let unreachable = || Fault::new(codes::STORAGE, format!("{} cannot be reached", self.service));
+    pub fn send(
+        &self,
+        method: &str,
+        url: &str,
+        content_type: &str,
+        body: Vec<u8>,
+    ) -> Result<WebAnswer> {
+        let wrong = || {
+            Fault::new(
+                codes::BAD_VALUE,
+                format!("the address of {} is no URL", self.service),
+            )
+        };
+        let unreachable = || {
+            Fault::new(
+                codes::STORAGE,
+                format!("{} cannot be reached", self.service),
+            )
+        };
         let mut request = HttpRequest::new(Bytes::from(body).into());
         *request.method_mut() = method.parse().map_err(|_| wrong())?;
         *request.uri_mut() = url.parse().map_err(|_| wrong())?;
-        request.headers_mut().insert("content-type", content_type.parse().map_err(|_| wrong())?);
+        request
+            .headers_mut()
+            .insert("content-type", content_type.parse().map_err(|_| wrong())?);
         for (name, value) in &self.headers {
-            let header = || Fault::new(codes::BAD_VALUE, format!("a header of {} cannot be sent", self.service));
+            let header = || {
+                Fault::new(
+                    codes::BAD_VALUE,
+                    format!("a header of {} cannot be sent", self.service),
+                )
+            };
             let name: http::HeaderName = name.parse().map_err(|_| header())?;
-            request.headers_mut().insert(name, value.parse().map_err(|_| header())?);
+            request
+                .headers_mut()
+                .insert(name, value.parse().map_err(|_| header())?);
         }
         let (status, body) = self.io.block_on(async {
-            let answer = self.client.execute(request).await.map_err(|_| unreachable())?;
+            let answer = self
+                .client
+                .execute(request)
+                .await
+                .map_err(|_| unreachable())?;
             let status = answer.status().as_u16();
-            let body = answer.into_body().collect().await.map_err(|_| unreachable())?;
+            let body = answer
+                .into_body()
+                .collect()
+                .await
+                .map_err(|_| unreachable())?;
             Ok::<_, Fault>((status, body.to_bytes()))
         })??;
         Ok(WebAnswer { status, body })
@@ -68,7 +116,10 @@ impl WebClient {
         let answer = self.send("POST", url, content_type, body)?;
         match answer.status {
             200..=299 => Ok(answer.body),
-            status => Err(Fault::new(codes::STORAGE, format!("{} answered {status}", self.service))),
+            status => Err(Fault::new(
+                codes::STORAGE,
+                format!("{} answered {status}", self.service),
+            )),
         }
     }
 }

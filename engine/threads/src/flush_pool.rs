@@ -29,16 +29,24 @@ impl<'f, T> FlushPool<'f, T> {
     /// A queue of at most `waiting_max` items.
     pub fn new(waiting_max: usize, finish: FlushFn<'f, T>) -> Self {
         let (send, receive) = sync_channel(waiting_max);
-        FlushPool { finish, send: Mutex::new(Some(send)), receive: Mutex::new(receive) }
+        FlushPool {
+            finish,
+            send: Mutex::new(Some(send)),
+            receive: Mutex::new(receive),
+        }
     }
 
     /// Submits an item. If the queue is full, the calling thread finishes the item itself.
     pub fn submit(&self, unfinished: T) -> Result<()> {
         let send = lock(&self.send)?.clone();
-        let Some(send) = send else { return (self.finish)(unfinished) };
+        let Some(send) = send else {
+            return (self.finish)(unfinished);
+        };
         match send.try_send(unfinished) {
             Ok(()) => Ok(()),
-            Err(TrySendError::Full(unfinished) | TrySendError::Disconnected(unfinished)) => (self.finish)(unfinished),
+            Err(TrySendError::Full(unfinished) | TrySendError::Disconnected(unfinished)) => {
+                (self.finish)(unfinished)
+            }
         }
     }
 
@@ -58,13 +66,16 @@ impl<'f, T> FlushPool<'f, T> {
         let left = AtomicUsize::new(threads);
         let finish = || {
             self.drain_queue()?;
-            let is_last = left.fetch_sub(1, Ordering::AcqRel) == 1 && all_given.load(Ordering::Acquire);
+            let is_last =
+                left.fetch_sub(1, Ordering::AcqRel) == 1 && all_given.load(Ordering::Acquire);
             last.filter(|_| is_last).map_or(Ok(()), |last| last())
         };
         thread::scope(|scope| {
             // Created before the threads: they wait until it is dropped, also when this scope panics.
             let ending = CloseGuard(self);
-            let others: Vec<_> = (0..threads).map_while(|_| spawned(scope, || catch_panic(finish))).collect();
+            let others: Vec<_> = (0..threads)
+                .map_while(|_| spawned(scope, || catch_panic(finish)))
+                .collect();
             // The system may start fewer threads than requested, or none.
             left.store(others.len().max(1), Ordering::Release);
             let given = catch_panic(give);
@@ -74,7 +85,11 @@ impl<'f, T> FlushPool<'f, T> {
                 (Err(_), _) => Ok(()),
                 (Ok(_), Some(then)) => {
                     let meanwhile = catch_panic(then.meanwhile);
-                    if others.is_empty() { meanwhile.and_then(|()| catch_panic(finish)) } else { meanwhile }
+                    if others.is_empty() {
+                        meanwhile.and_then(|()| catch_panic(finish))
+                    } else {
+                        meanwhile
+                    }
                 }
                 (Ok(_), None) => catch_panic(|| self.drain_queue()),
             };
@@ -125,11 +140,18 @@ mod tests {
             if fails(number) {
                 return Err(Fault::internal("a number that cannot be finished"));
             }
-            assert!(done.lock().unwrap().insert(number), "{number} was finished twice");
+            assert!(
+                done.lock().unwrap().insert(number),
+                "{number} was finished twice"
+            );
             Ok(())
         };
         let finishers = FlushPool::new(waiting_max, &finish);
-        let given = || (0..200).map(|number| finishers.submit(number)).fold(Ok(()), Result::and);
+        let given = || {
+            (0..200)
+                .map(|number| finishers.submit(number))
+                .fold(Ok(()), Result::and)
+        };
         let went_well = match then {
             false => finishers.run_scoped(threads, given, None).is_ok(),
             true => {
@@ -141,7 +163,11 @@ mod tests {
                 let then = OnComplete {
                     meanwhile: &|| count(&meanwhile),
                     last: &|| {
-                        assert_eq!(done.lock().unwrap().len(), 200, "something is not finished yet");
+                        assert_eq!(
+                            done.lock().unwrap().len(),
+                            200,
+                            "something is not finished yet"
+                        );
                         count(&last)
                     },
                 };
@@ -157,8 +183,14 @@ mod tests {
     #[test]
     fn every_item_is_flushed_once_and_a_failure_blocks_no_thread() {
         let sizes = [(1, 1), (1, 4), (3, 2), (2, 500), (0, 0)];
-        for (sizes, then) in sizes.into_iter().flat_map(|sizes| [(sizes, false), (sizes, true)]) {
-            assert_eq!(flush_numbers(sizes, then, |_| false), ((0..200).collect(), true));
+        for (sizes, then) in sizes
+            .into_iter()
+            .flat_map(|sizes| [(sizes, false), (sizes, true)])
+        {
+            assert_eq!(
+                flush_numbers(sizes, then, |_| false),
+                ((0..200).collect(), true)
+            );
             // A thread ends at a number that fails; the submitting thread finishes the rest.
             let (done, went_well) = flush_numbers(sizes, then, |number| number <= sizes.0);
             assert!(!went_well && done.len() < 200 - sizes.0);

@@ -38,8 +38,16 @@ impl<T> HandOff<T> {
     pub fn new(points: impl IntoIterator<Item = usize>) -> Self {
         let mut points: Vec<usize> = points.into_iter().collect();
         points.sort_unstable();
-        let state = HandOffState { left: BTreeMap::new(), furthest: HandOffProgress::Start, is_stopped: false };
-        HandOff { points, state: Mutex::new(state), moved: Condvar::new() }
+        let state = HandOffState {
+            left: BTreeMap::new(),
+            furthest: HandOffProgress::Start,
+            is_stopped: false,
+        };
+        HandOff {
+            points,
+            state: Mutex::new(state),
+            moved: Condvar::new(),
+        }
     }
 
     /// Returns the state at a point; `None` if the hand-off was stopped. Each point is requested once, and each thread
@@ -63,7 +71,12 @@ impl<T> HandOff<T> {
             match std::mem::replace(&mut state.furthest, HandOffProgress::Moving) {
                 HandOffProgress::Start => break None,
                 HandOffProgress::At(at, known) => break Some((at, known)),
-                HandOffProgress::Moving => state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner),
+                HandOffProgress::Moving => {
+                    state = self
+                        .moved
+                        .wait(state)
+                        .unwrap_or_else(PoisonError::into_inner)
+                }
             }
         };
         drop(state);
@@ -71,8 +84,15 @@ impl<T> HandOff<T> {
         let broken = StopOnDrop(self);
         let (mut at, mut known) = known.map_or_else(begin, Ok)?;
         let began = at;
-        for next in self.points.iter().copied().filter(|next| began < *next && *next <= point) {
-            let Some(there) = advance(known, at, next)? else { return Ok(None) };
+        for next in self
+            .points
+            .iter()
+            .copied()
+            .filter(|next| began < *next && *next <= point)
+        {
+            let Some(there) = advance(known, at, next)? else {
+                return Ok(None);
+            };
             (at, known) = (next, there);
             if next < point {
                 let left = fork(&known);

@@ -19,4 +19,6 @@ pub use ordered_appender::OrderedAppender;
 pub use parallel::{join_thread, lock, parallel_map, poisoned_lock, run_on_all};
 pub use semaphore::{CountingSemaphore, SemaphorePermit};
 pub use span_scope::{current_span, for_current_span, with_span};
-pub use work_sharing::{OpenChunks, PieceExecutor, PieceFn, PrefetchReader, ReadTypes, WorkSharingPool};
+pub use work_sharing::{
+    OpenChunks, PieceExecutor, PieceFn, PrefetchReader, ReadTypes, WorkSharingPool,
+};

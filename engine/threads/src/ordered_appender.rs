@@ -29,8 +29,19 @@ struct AppendState<P, T> {
 impl<P, T, A: Fn(&mut T, P) -> Result<()>> OrderedAppender<P, T, A> {
     /// Appends parts to `to` with `append`; at most `bytes_max` bytes may be pending.
     pub fn new(to: T, bytes_max: u64, append: A) -> Self {
-        let state = AppendState { next: 0, pending: BTreeMap::new(), pending_bytes: 0, to, stopped: false };
-        OrderedAppender { state: Mutex::new(state), moved: Condvar::new(), bytes_max, append }
+        let state = AppendState {
+            next: 0,
+            pending: BTreeMap::new(),
+            pending_bytes: 0,
+            to,
+            stopped: false,
+        };
+        OrderedAppender {
+            state: Mutex::new(state),
+            moved: Condvar::new(),
+            bytes_max,
+            append,
+        }
     }
 
     /// Adds a part of an item with its bytes; `last` ends the item.
@@ -56,7 +67,9 @@ impl<P, T, A: Fn(&mut T, P) -> Result<()>> OrderedAppender<P, T, A> {
         }
         loop {
             let next = state.next;
-            let Some((parts, complete)) = state.pending.get_mut(&next) else { break };
+            let Some((parts, complete)) = state.pending.get_mut(&next) else {
+                break;
+            };
             let (parts, complete) = (std::mem::take(parts), *complete);
             for (part, bytes) in parts {
                 state.pending_bytes -= bytes;
@@ -89,6 +102,9 @@ impl<P, T, A: Fn(&mut T, P) -> Result<()>> OrderedAppender<P, T, A> {
 
     /// The target of all appended parts.
     pub fn done(self) -> Result<T> {
-        self.state.into_inner().map(|state| state.to).map_err(|_| poisoned_lock())
+        self.state
+            .into_inner()
+            .map(|state| state.to)
+            .map_err(|_| poisoned_lock())
     }
 }

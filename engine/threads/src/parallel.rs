@@ -28,12 +28,17 @@ pub fn join_thread<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
 
 /// Runs `work` on `threads` threads, the calling one included, and returns each result. A panic becomes a fault. `work`
 /// must take items from a shared queue: if the system starts fewer threads, those do all of it.
-pub fn run_on_all<T: Send>(threads: usize, work: &(dyn Fn() -> Result<T> + Sync)) -> Vec<Result<T>> {
+pub fn run_on_all<T: Send>(
+    threads: usize,
+    work: &(dyn Fn() -> Result<T> + Sync),
+) -> Vec<Result<T>> {
     let work = || catch_panic(work);
     thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map_while(|_| spawned(scope, work)).collect();
         let own = work();
-        std::iter::once(own).chain(others.into_iter().map(join_thread)).collect()
+        std::iter::once(own)
+            .chain(others.into_iter().map(join_thread))
+            .collect()
     })
 }
 
@@ -43,7 +48,9 @@ pub(crate) fn spawned<'scope, T: Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> Option<ScopedJoinHandle<'scope, T>> {
-    thread::Builder::new().spawn_scoped(scope, for_current_span(work)).ok()
+    thread::Builder::new()
+        .spawn_scoped(scope, for_current_span(work))
+        .ok()
 }
 
 #[cfg(feature = "shuttle")]
@@ -69,12 +76,18 @@ pub fn parallel_map<T: Send>(
                 return Ok(done);
             }
             // Items behind a failure are not needed.
-            let result = catch_panic(|| work(index)).inspect_err(|_| next.store(count, Ordering::Relaxed))?;
+            let result = catch_panic(|| work(index))
+                .inspect_err(|_| next.store(count, Ordering::Relaxed))?;
             done.push((index, result));
         }
     };
     let done = run_on_all(threads.min(count), &some);
-    let mut done: Vec<(usize, T)> = done.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+    let mut done: Vec<(usize, T)> = done
+        .into_iter()
+        .collect::<Result<Vec<_>>>()?
+        .into_iter()
+        .flatten()
+        .collect();
     done.sort_unstable_by_key(|(index, _)| *index);
     Ok(done.into_iter().map(|(_, done)| done).collect())
 }

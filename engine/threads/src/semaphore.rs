@@ -18,7 +18,11 @@ impl CountingSemaphore {
     /// `count` permits, but at least one.
     pub fn new(count: usize) -> CountingSemaphore {
         let count = count.max(1);
-        CountingSemaphore { count, free: Mutex::new(count), moved: Condvar::new() }
+        CountingSemaphore {
+            count,
+            free: Mutex::new(count),
+            moved: Condvar::new(),
+        }
     }
 
     /// The number of permits.
@@ -29,7 +33,10 @@ impl CountingSemaphore {
     /// Waits for a permit.
     pub fn acquire(&self) -> SemaphorePermit<'_> {
         let none = |free: &mut usize| *free == 0;
-        let mut free = self.moved.wait_while(self.lock_free(), none).unwrap_or_else(PoisonError::into_inner);
+        let mut free = self
+            .moved
+            .wait_while(self.lock_free(), none)
+            .unwrap_or_else(PoisonError::into_inner);
         *free -= 1;
         SemaphorePermit(self)
     }

@@ -48,7 +48,11 @@ mod tests {
             (inner, current_span(), run_on_all(3, &|| Ok(current_span())))
         });
         assert_eq!((seen.0, seen.1), (span(3), span(2)));
-        assert!(seen.2.into_iter().all(|found| found.ok().flatten() == span(2)));
+        assert!(
+            seen.2
+                .into_iter()
+                .all(|found| found.ok().flatten() == span(2))
+        );
         let panicked = std::panic::catch_unwind(|| with_span(span(4), || panic!("it fails")));
         assert!(panicked.is_err() && current_span().is_none());
     }

@@ -33,7 +33,8 @@ pub trait ReadTypes: 'static {
 }
 
 /// Opens a task for reading.
-pub type OpenChunks<'f, R> = &'f (dyn Fn(<R as ReadTypes>::Task) -> Result<<R as ReadTypes>::Chunks> + Sync);
+pub type OpenChunks<'f, R> =
+    &'f (dyn Fn(<R as ReadTypes>::Task) -> Result<<R as ReadTypes>::Chunks> + Sync);
 
 /// Runs numbered pieces of work, each once, on any threads; returns when all are done.
 pub type PieceExecutor = dyn Fn(usize, Arc<dyn Fn(usize) + Send + Sync>) + Send + Sync;
@@ -110,7 +111,11 @@ impl<R: ReadTypes> ReadQueue<R> {
     fn next(&self, chunks: usize, bytes_max: usize) -> Option<usize> {
         let is_free = |reading: &OpenRead<R>| !reading.is_reading && !reading.is_done;
         // The range waits for this read.
-        if self.readings.front().is_some_and(|first| is_free(first) && first.ready.is_empty()) {
+        if self
+            .readings
+            .front()
+            .is_some_and(|first| is_free(first) && first.ready.is_empty())
+        {
             return Some(0);
         }
         if self.chunks > 0 && (self.chunks >= chunks || self.bytes >= bytes_max) {
@@ -123,7 +128,12 @@ impl<R: ReadTypes> ReadQueue<R> {
     /// Marks a read as in progress; returns the task's number and its chunk iterator if it is open.
     fn begin(&mut self, place: usize) -> (usize, Option<R::Chunks>) {
         if place == self.readings.len() {
-            self.readings.push_back(OpenRead { open: None, is_reading: false, is_done: false, ready: VecDeque::new() });
+            self.readings.push_back(OpenRead {
+                open: None,
+                is_reading: false,
+                is_done: false,
+                ready: VecDeque::new(),
+            });
         }
         self.chunks += 1;
         self.readings[place].is_reading = true;
@@ -132,7 +142,8 @@ impl<R: ReadTypes> ReadQueue<R> {
 
     fn put(&mut self, number: usize, open: Option<R::Chunks>, chunk: Option<Result<R::Chunk>>) {
         let reading = &mut self.readings[number - self.done];
-        (reading.open, reading.is_reading, reading.is_done) = (open, false, !matches!(chunk, Some(Ok(_))));
+        (reading.open, reading.is_reading, reading.is_done) =
+            (open, false, !matches!(chunk, Some(Ok(_))));
         match &chunk {
             Some(Ok(chunk)) => self.bytes += R::bytes(chunk),
             // Chunks behind a failure are not requested.
@@ -164,15 +175,24 @@ impl<R: ReadTypes> ReadQueue<R> {
 impl<R: ReadTypes> SharedQueues<R> {
     /// Runs pieces of work together with idle threads; returns when all are done.
     fn together(&self, pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>) {
-        let Ok(mut state) = self.state.lock() else { return };
+        let Ok(mut state) = self.state.lock() else {
+            return;
+        };
         if state.helping == 0 {
             drop(state);
             return (0..pieces).for_each(|piece| work(piece));
         }
-        state.beside.push(SharedWork { work: work.clone(), pieces: 0..pieces, begun: 0 });
+        state.beside.push(SharedWork {
+            work: work.clone(),
+            pieces: 0..pieces,
+            begun: 0,
+        });
         self.moved.notify_all();
         loop {
-            let place = state.beside.iter().position(|beside| Arc::ptr_eq(&beside.work, &work));
+            let place = state
+                .beside
+                .iter()
+                .position(|beside| Arc::ptr_eq(&beside.work, &work));
             let Some(place) = place else { return };
             let beside = &mut state.beside[place];
             match beside.pieces.next() {
@@ -187,7 +207,9 @@ impl<R: ReadTypes> SharedQueues<R> {
                     return;
                 }
                 None => {
-                    let Ok(again) = self.moved.wait(state) else { return };
+                    let Ok(again) = self.moved.wait(state) else {
+                        return;
+                    };
                     state = again;
                 }
             }
@@ -197,8 +219,20 @@ impl<R: ReadTypes> SharedQueues<R> {
 
 impl<'a, T, R: ReadTypes> WorkSharingPool<'a, T, R> {
     /// For ranges that read these tasks, each in order, with at most `bytes_max` bytes of prefetched chunks for each.
-    pub fn new(open: OpenChunks<'a, R>, work: PieceFn<'a, T>, ranges: Vec<Vec<R::Task>>, bytes_max: usize) -> Self {
-        let queue = |tasks| ReadQueue { tasks, taken: 0, done: 0, readings: VecDeque::new(), chunks: 0, bytes: 0 };
+    pub fn new(
+        open: OpenChunks<'a, R>,
+        work: PieceFn<'a, T>,
+        ranges: Vec<Vec<R::Task>>,
+        bytes_max: usize,
+    ) -> Self {
+        let queue = |tasks| ReadQueue {
+            tasks,
+            taken: 0,
+            done: 0,
+            readings: VecDeque::new(),
+            chunks: 0,
+            bytes: 0,
+        };
         let state = QueueState {
             queues: ranges.into_iter().map(queue).collect(),
             left: VecDeque::new(),
@@ -208,13 +242,25 @@ impl<'a, T, R: ReadTypes> WorkSharingPool<'a, T, R> {
             leaving: 0,
             helping: 0,
         };
-        let board = Arc::new(SharedQueues { state: Mutex::new(state), moved: Condvar::new() });
-        WorkSharingPool { open, work, bytes_max, left: Mutex::new(BTreeMap::new()), board }
+        let board = Arc::new(SharedQueues {
+            state: Mutex::new(state),
+            moved: Condvar::new(),
+        });
+        WorkSharingPool {
+            open,
+            work,
+            bytes_max,
+            left: Mutex::new(BTreeMap::new()),
+            board,
+        }
     }
 
     /// The reader of a range.
     pub fn reader(&self, range: usize) -> PrefetchReader<'_, 'a, T, R> {
-        PrefetchReader { helpers: self, range }
+        PrefetchReader {
+            helpers: self,
+            range,
+        }
     }
 
     /// A function that runs pieces of work on idle threads and on its caller.
@@ -231,11 +277,16 @@ impl<'a, T, R: ReadTypes> WorkSharingPool<'a, T, R> {
     {
         thread::scope(|scope| {
             let over = RangesEndedGuard(&self.board);
-            let others: Vec<_> =
-                (0..idle).map_while(|_| spawned(scope, || catch_panic(|| self.run_worker()))).collect();
+            let others: Vec<_> = (0..idle)
+                .map_while(|_| spawned(scope, || catch_panic(|| self.run_worker())))
+                .collect();
             let done = catch_panic(ranges);
             drop(over);
-            others.into_iter().map(join_thread).fold(Ok(()), Result::and).and(done)
+            others
+                .into_iter()
+                .map(join_thread)
+                .fold(Ok(()), Result::and)
+                .and(done)
         })
     }
 
@@ -279,10 +330,16 @@ impl<'a, T, R: ReadTypes> WorkSharingPool<'a, T, R> {
                     let place = queue.next(chunks, self.bytes_max)?;
                     Some((queue.chunks, (range, place)))
                 });
-                wanting.min_by_key(|(waiting, _)| *waiting).map(|(_, place)| place)
+                wanting
+                    .min_by_key(|(waiting, _)| *waiting)
+                    .map(|(_, place)| place)
             };
             let (soon, later) = (wanting(PREFETCH_MIN), wanting(PREFETCH_MAX));
-            state = if let Some(beside) = state.beside.iter().position(|beside| !beside.pieces.is_empty()) {
+            state = if let Some(beside) = state
+                .beside
+                .iter()
+                .position(|beside| !beside.pieces.is_empty())
+            {
                 self.run_shared_piece(state, beside)?
             } else if let Some((range, place)) = soon {
                 self.read_chunk(state, range, place)?
@@ -313,7 +370,11 @@ impl<'a, T, R: ReadTypes> WorkSharingPool<'a, T, R> {
             Ok(())
         });
         let mut state = lock(&self.board.state)?;
-        if let Some(beside) = state.beside.iter_mut().find(|beside| Arc::ptr_eq(&beside.work, &work)) {
+        if let Some(beside) = state
+            .beside
+            .iter_mut()
+            .find(|beside| Arc::ptr_eq(&beside.work, &work))
+        {
             beside.begun -= 1;
         }
         // Dropped before the notification: the waiting owner unwraps the only reference.
@@ -327,11 +388,17 @@ impl<'a, T, R: ReadTypes> WorkSharingPool<'a, T, R> {
         &'s self,
         mut state: MutexGuard<'s, QueueState<R>>,
     ) -> Result<MutexGuard<'s, QueueState<R>>> {
-        let Some((number, pieces)) = state.left.front_mut() else { return Ok(state) };
+        let Some((number, pieces)) = state.left.front_mut() else {
+            return Ok(state);
+        };
         let (number, piece) = (*number, pieces.next());
         let is_last = pieces.start == pieces.end;
         let mut left = lock(&self.left)?;
-        let work = if is_last { left.remove(&number) } else { left.get(&number).cloned() };
+        let work = if is_last {
+            left.remove(&number)
+        } else {
+            left.get(&number).cloned()
+        };
         drop(left);
         if is_last {
             state.left.pop_front();
@@ -419,7 +486,9 @@ impl<T, R: ReadTypes> PrefetchReader<'_, '_, T, R> {
             return Ok(Box::new((self.helpers.open)(task)?));
         }
         queue.taken += 1;
-        Ok(Box::new(std::iter::from_fn(|| self.next().unwrap_or_else(|fault| Some(Err(fault))))))
+        Ok(Box::new(std::iter::from_fn(|| {
+            self.next().unwrap_or_else(|fault| Some(Err(fault)))
+        })))
     }
 
     fn next(&self) -> Result<Option<Result<R::Chunk>>> {

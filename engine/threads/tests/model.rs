@@ -13,13 +13,16 @@ use forebay_model::{Fault, Result};
 use forebay_threads::sync::Mutex;
 use forebay_threads::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use forebay_threads::{
-    CountingSemaphore, FlushPool, HandOff, OnComplete, OrderedAppender, ReadTypes, WorkSharingPool, parallel_map,
-    run_on_all,
+    CountingSemaphore, FlushPool, HandOff, OnComplete, OrderedAppender, ReadTypes, WorkSharingPool,
+    parallel_map, run_on_all,
 };
 
 /// Runs a model in random schedules, and in schedules with few context switches.
 fn check(model: impl Fn() + Send + Sync + 'static) {
-    let schedules = std::env::var("FOREBAY_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
+    let schedules = std::env::var("FOREBAY_SCHEDULES")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(400);
     let model = Arc::new(model);
     let again = model.clone();
     shuttle::check_random(move || model(), schedules);
@@ -42,7 +45,10 @@ fn permits_bound_concurrency() {
             }
             Ok(())
         };
-        run_on_all(3, &work).into_iter().collect::<Result<()>>().unwrap();
+        run_on_all(3, &work)
+            .into_iter()
+            .collect::<Result<()>>()
+            .unwrap();
         assert_eq!(turns.count(), 2);
     });
 }
@@ -51,7 +57,13 @@ fn permits_bound_concurrency() {
 fn parallel_map_keeps_order_or_fails() {
     check(|| assert_eq!(parallel_map(3, 5, &Ok).unwrap(), [0, 1, 2, 3, 4]));
     check(|| {
-        let work = |index| if index == 2 { Err(failure()) } else { Ok(index) };
+        let work = |index| {
+            if index == 2 {
+                Err(failure())
+            } else {
+                Ok(index)
+            }
+        };
         assert!(parallel_map(3, 5, &work).is_err());
     });
 }
@@ -115,21 +127,27 @@ fn sum_by_hand_off(threads: usize, points: &[usize], bad: Option<usize>) -> Resu
                 reads.fetch_add(to - from, Ordering::SeqCst);
                 Ok(Some(sum + (from..to).sum::<usize>()))
             };
-            let found =
-                hand_off.state_at(*point, || Ok((1, 0)), advance, |sum| *sum).inspect_err(|_| hand_off.stop())?;
+            let found = hand_off
+                .state_at(*point, || Ok((1, 0)), advance, |sum| *sum)
+                .inspect_err(|_| hand_off.stop())?;
             let Some(found) = found else { break };
             assert_eq!(found, (1..*point).sum::<usize>());
         }
         Ok(())
     };
-    run_on_all(threads, &each).into_iter().collect::<Result<()>>()?;
+    run_on_all(threads, &each)
+        .into_iter()
+        .collect::<Result<()>>()?;
     Ok(reads.into_inner())
 }
 
 #[test]
 fn a_state_reaches_all_points_however_few_threads_there_are() {
     // One thread moves from point to point: there is a single schedule.
-    shuttle::check_random(|| assert_eq!(sum_by_hand_off(1, &[3, 5, 8, 9], None).unwrap(), 8), 1);
+    shuttle::check_random(
+        || assert_eq!(sum_by_hand_off(1, &[3, 5, 8, 9], None).unwrap(), 8),
+        1,
+    );
     for threads in 2..=3 {
         // Everything is read once, up to the last point.
         check(move || assert_eq!(sum_by_hand_off(threads, &[3, 5, 8, 9], None).unwrap(), 8));
@@ -138,7 +156,11 @@ fn a_state_reaches_all_points_however_few_threads_there_are() {
 }
 
 /// Submits numbers, of which `bad` fails; returns the finished numbers, and whether nothing failed.
-fn flush_numbers((threads, waiting): (usize, usize), then: bool, bad: Option<usize>) -> (Vec<usize>, bool) {
+fn flush_numbers(
+    (threads, waiting): (usize, usize),
+    then: bool,
+    bad: Option<usize>,
+) -> (Vec<usize>, bool) {
     let (done, after) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
     let finish = |number: usize| {
         if bad == Some(number) {
@@ -155,8 +177,16 @@ fn flush_numbers((threads, waiting): (usize, usize), then: bool, bad: Option<usi
         Ok(())
     };
     let meanwhile = || Ok(());
-    let went_well =
-        finishers.run_scoped(threads, give, then.then_some(OnComplete { meanwhile: &meanwhile, last: &last })).is_ok();
+    let went_well = finishers
+        .run_scoped(
+            threads,
+            give,
+            then.then_some(OnComplete {
+                meanwhile: &meanwhile,
+                last: &last,
+            }),
+        )
+        .is_ok();
     assert_eq!(after.into_inner(), usize::from(then && went_well));
     let mut done = done.into_inner().unwrap();
     done.sort_unstable();
@@ -199,11 +229,18 @@ fn share_work((threads, idle): (usize, usize), bad: InjectedFailure) -> Result<V
         Ok(())
     };
     let open = |task: usize| {
-        let chunk = |chunk: usize| if bad == Some((true, chunk)) { Err(failure()) } else { Ok(chunk) };
+        let chunk = |chunk: usize| {
+            if bad == Some((true, chunk)) {
+                Err(failure())
+            } else {
+                Ok(chunk)
+            }
+        };
         Ok(Vec::from([2 * task, 2 * task + 1].map(chunk)).into_iter())
     };
     let ranges = [vec![0, 1], vec![2]];
-    let helpers: WorkSharingPool<'_, usize, NumberChunks> = WorkSharingPool::new(&open, &work, ranges.to_vec(), 2);
+    let helpers: WorkSharingPool<'_, usize, NumberChunks> =
+        WorkSharingPool::new(&open, &work, ranges.to_vec(), 2);
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let together = helpers.parallel_for();
     let range = |number: usize| {
@@ -216,7 +253,10 @@ fn share_work((threads, idle): (usize, usize), bad: InjectedFailure) -> Result<V
                 expected += 1;
                 let beside = Arc::new(AtomicUsize::new(0));
                 let count = beside.clone();
-                together(2, Arc::new(move |_| drop(count.fetch_add(1, Ordering::SeqCst))));
+                together(
+                    2,
+                    Arc::new(move |_| drop(count.fetch_add(1, Ordering::SeqCst))),
+                );
                 assert_eq!(beside.load(Ordering::SeqCst), 2);
                 helpers.spawn(chunk, 2)?;
             }
@@ -242,7 +282,9 @@ fn share_work((threads, idle): (usize, usize), bad: InjectedFailure) -> Result<V
                 role if role < threads => helpers.run_then_work(&own),
                 _ => helpers.run_worker(),
             };
-            run_on_all(threads + idle, &each).into_iter().collect::<Result<()>>()?;
+            run_on_all(threads + idle, &each)
+                .into_iter()
+                .collect::<Result<()>>()?;
         }
     }
     let mut done = done.into_inner().unwrap();
@@ -253,7 +295,12 @@ fn share_work((threads, idle): (usize, usize), bad: InjectedFailure) -> Result<V
 #[test]
 fn work_sharing_runs_every_piece_once() {
     for sizes in [(1, 1), (2, 1), (1, 2)] {
-        check(move || assert_eq!(share_work(sizes, None).unwrap(), (0..12).collect::<Vec<_>>()));
+        check(move || {
+            assert_eq!(
+                share_work(sizes, None).unwrap(),
+                (0..12).collect::<Vec<_>>()
+            )
+        });
         check(move || assert!(share_work(sizes, Some((true, 3))).is_err()));
         check(move || assert!(share_work(sizes, Some((false, 3))).is_err()));
     }

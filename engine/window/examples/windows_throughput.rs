@@ -26,7 +26,9 @@ fn quantities(key: u64) -> Option<i32> {
 fn panel(days: usize) -> InputBatches {
     let series = ITEMS * STORES;
     let names = |prefix: &str, count: usize| -> ArrayRef {
-        Arc::new(StringArray::from_iter_values((0..count).map(|number| format!("{prefix}_{number:04}"))))
+        Arc::new(StringArray::from_iter_values(
+            (0..count).map(|number| format!("{prefix}_{number:04}")),
+        ))
     };
     let (stores, items) = (names("STORE", STORES), names("ITEM", ITEMS));
     let random = RowKeys::sequence(3, 0, series * days);
@@ -40,14 +42,31 @@ fn panel(days: usize) -> InputBatches {
             let rows = start..(start + BATCH_ROWS).min(series * days);
             let number = |row: usize| row % series;
             let keys = vec![
-                coded(rows.clone().map(|row| (number(row) / ITEMS) as i32).collect(), &stores),
-                coded(rows.clone().map(|row| (number(row) % ITEMS) as i32).collect(), &items),
+                coded(
+                    rows.clone()
+                        .map(|row| (number(row) / ITEMS) as i32)
+                        .collect(),
+                    &stores,
+                ),
+                coded(
+                    rows.clone()
+                        .map(|row| (number(row) % ITEMS) as i32)
+                        .collect(),
+                    &items,
+                ),
             ];
-            let days: Vec<i32> = rows.clone().map(|row| 15_000 + (row / series) as i32).collect();
+            let days: Vec<i32> = rows
+                .clone()
+                .map(|row| 15_000 + (row / series) as i32)
+                .collect();
             let weekdays = Int64Array::from_iter_values(days.iter().map(|day| i64::from(day % 7)));
             let inputs: Vec<ArrayRef> = vec![
-                Arc::new(Int32Array::from_iter(rows.clone().map(|row| quantities(random[row])))),
-                Arc::new(Float64Array::from_iter_values(rows.map(|row| (random[row] % 1000) as f64 / 100.0))),
+                Arc::new(Int32Array::from_iter(
+                    rows.clone().map(|row| quantities(random[row])),
+                )),
+                Arc::new(Float64Array::from_iter_values(
+                    rows.map(|row| (random[row] % 1000) as f64 / 100.0),
+                )),
                 Arc::new(weekdays),
             ];
             (keys, Arc::new(Date32Array::from(days)) as ArrayRef, inputs)
@@ -64,11 +83,21 @@ fn long_series(rows: usize) -> InputBatches {
         .map(|start| {
             let rows = start..(start + BATCH_ROWS).min(rows);
             let inputs: Vec<ArrayRef> = vec![
-                Arc::new(Int32Array::from_iter(rows.clone().map(|row| quantities(random[row])))),
-                Arc::new(Float64Array::from_iter_values(rows.clone().map(|row| (random[row] % 1000) as f64 / 100.0))),
-                Arc::new(Int64Array::from_iter_values(rows.clone().map(|row| (row % 7) as i64))),
+                Arc::new(Int32Array::from_iter(
+                    rows.clone().map(|row| quantities(random[row])),
+                )),
+                Arc::new(Float64Array::from_iter_values(
+                    rows.clone().map(|row| (random[row] % 1000) as f64 / 100.0),
+                )),
+                Arc::new(Int64Array::from_iter_values(
+                    rows.clone().map(|row| (row % 7) as i64),
+                )),
             ];
-            (Vec::new(), Arc::new(Int64Array::from_iter_values(rows.map(|row| row as i64))) as ArrayRef, inputs)
+            (
+                Vec::new(),
+                Arc::new(Int64Array::from_iter_values(rows.map(|row| row as i64))) as ArrayRef,
+                inputs,
+            )
         })
         .collect()
 }
@@ -76,7 +105,15 @@ fn long_series(rows: usize) -> InputBatches {
 fn plan(time: DataType, keys: usize, computes: Vec<(usize, WindowFunction)>) -> WindowPlan {
     let functions = computes.into_iter().map(|(input, compute)| {
         let copy = matches!(compute, WindowFunction::Lag { .. });
-        WindowOutput { input, compute, data_type: if copy && input == 0 { DataType::Int32 } else { DataType::Float64 } }
+        WindowOutput {
+            input,
+            compute,
+            data_type: if copy && input == 0 {
+                DataType::Int32
+            } else {
+                DataType::Float64
+            },
+        }
     });
     let input = |data_type, keep| WindowInput { data_type, keep };
     WindowPlan {
@@ -95,7 +132,9 @@ fn plan(time: DataType, keys: usize, computes: Vec<(usize, WindowFunction)>) -> 
 /// CPU nanoseconds of this thread: other work on the machine does not count.
 fn running_ns(start: Instant) -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let ran = stat.as_ref().and_then(|stat| stat.split(' ').next()?.parse().ok());
+    let ran = stat
+        .as_ref()
+        .and_then(|stat| stat.split(' ').next()?.parse().ok());
     ran.unwrap_or(start.elapsed().as_nanos() as f64)
 }
 
@@ -113,18 +152,36 @@ fn measure(name: &str, plan: &WindowPlan, batches: &InputBatches) {
         let clock = Instant::now();
         let start = running_ns(clock);
         for (keys, time, inputs) in batches {
-            std::hint::black_box(engine.push(&InputRows { keys, time, inputs, rows: time.len() }, &emit).unwrap());
+            std::hint::black_box(
+                engine
+                    .push(
+                        &InputRows {
+                            keys,
+                            time,
+                            inputs,
+                            rows: time.len(),
+                        },
+                        &emit,
+                    )
+                    .unwrap(),
+            );
         }
         best = best.min(running_ns(clock) - start);
     }
-    let (per_row, per_series) = (best / rows as f64, engine.bytes() as f64 / engine.series() as f64);
+    let (per_row, per_series) = (
+        best / rows as f64,
+        engine.bytes() as f64 / engine.series() as f64,
+    );
     let start = Instant::now();
     let mut bytes = Vec::new();
     engine.encode(&mut bytes).unwrap();
     let encoded = start.elapsed().as_secs_f64();
     let start = Instant::now();
     WindowEngine::decode(plan, 1, &mut &bytes[..]).unwrap();
-    let (decoded, size) = (start.elapsed().as_secs_f64(), bytes.len() as f64 / engine.series() as f64);
+    let (decoded, size) = (
+        start.elapsed().as_secs_f64(),
+        bytes.len() as f64 / engine.series() as f64,
+    );
     println!(
         "{name:<34} {per_row:8.1} ns/row {per_series:9.0} bytes/series, state {size:7.0} bytes/series, written in \
          {encoded:.3} s, read in {decoded:.3} s"
@@ -132,17 +189,36 @@ fn measure(name: &str, plan: &WindowPlan, batches: &InputBatches) {
 }
 
 fn main() {
-    let days = std::env::args().nth(1).and_then(|days| days.parse().ok()).unwrap_or(150);
+    let days = std::env::args()
+        .nth(1)
+        .and_then(|days| days.parse().ok())
+        .unwrap_or(150);
     let day = SeriesLength::Ticks(1);
     let rolling = |days: i64, stat| WindowFunction::Window {
-        frame: SeriesFrame::Rolling { over: SeriesLength::Ticks(days), gap: day, closed: ClosedEnds::Right },
+        frame: SeriesFrame::Rolling {
+            over: SeriesLength::Ticks(days),
+            gap: day,
+            closed: ClosedEnds::Right,
+        },
         stat,
         min_periods: 1,
     };
-    let lag = |days| WindowFunction::Lag { by: SeriesLength::Ticks(days), as_of: None };
-    let expanding =
-        WindowFunction::Window { frame: SeriesFrame::Expanding { gap: day }, stat: WindowStat::Mean, min_periods: 1 };
-    let index = WindowFunction::SeasonalIndex { slot: 2, gap: day, min_periods: 1, strength: 0.0, parent: None };
+    let lag = |days| WindowFunction::Lag {
+        by: SeriesLength::Ticks(days),
+        as_of: None,
+    };
+    let expanding = WindowFunction::Window {
+        frame: SeriesFrame::Expanding { gap: day },
+        stat: WindowStat::Mean,
+        min_periods: 1,
+    };
+    let index = WindowFunction::SeasonalIndex {
+        slot: 2,
+        gap: day,
+        min_periods: 1,
+        strength: 0.0,
+        parent: None,
+    };
     let (mean, std) = (WindowStat::Mean, WindowStat::Std { ddof: 1 });
     let all = vec![
         (0, lag(1)),
@@ -169,14 +245,26 @@ fn main() {
         ("seasonal index", vec![8]),
     ];
     for (name, functions) in &kinds {
-        measure(&format!("panel: {name}"), &plan(DataType::Date32, 2, some(functions)), &by_day);
+        measure(
+            &format!("panel: {name}"),
+            &plan(DataType::Date32, 2, some(functions)),
+            &by_day,
+        );
     }
     drop(by_day);
     let second_by_second = long_series(4 << 20);
     for (name, functions) in kinds {
-        measure(&format!("one series: {name}"), &plan(DataType::Int64, 0, some(&functions)), &second_by_second);
+        measure(
+            &format!("one series: {name}"),
+            &plan(DataType::Int64, 0, some(&functions)),
+            &second_by_second,
+        );
     }
     drop(second_by_second);
     let few = panel(6);
-    measure("panel of six days: two lags", &plan(DataType::Date32, 2, some(&[2, 9])), &few);
+    measure(
+        "panel of six days: two lags",
+        &plan(DataType::Date32, 2, some(&[2, 9])),
+        &few,
+    );
 }

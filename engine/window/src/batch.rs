@@ -63,6 +63,9 @@ impl WindowBatch<'_> {
     /// Distances of both bounds of a pair, per row.
     #[inline]
     pub fn spans(&self, span: BoundPair) -> impl Iterator<Item = (u32, u32)> {
-        self.distances[span.start].iter().copied().zip(self.distances[span.end].iter().copied())
+        self.distances[span.start]
+            .iter()
+            .copied()
+            .zip(self.distances[span.end].iter().copied())
     }
 }

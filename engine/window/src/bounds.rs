@@ -26,8 +26,12 @@ impl WindowBound {
     /// The bound `gap + over` before the row.
     pub fn back(gap: SeriesLength, over: SeriesLength) -> Self {
         match (gap, over) {
-            (SeriesLength::Rows(gap), SeriesLength::Rows(over)) => WindowBound::Rows(gap.saturating_add(over)),
-            (SeriesLength::Ticks(gap), SeriesLength::Ticks(over)) => WindowBound::Ticks(gap.saturating_add(over)),
+            (SeriesLength::Rows(gap), SeriesLength::Rows(over)) => {
+                WindowBound::Rows(gap.saturating_add(over))
+            }
+            (SeriesLength::Ticks(gap), SeriesLength::Ticks(over)) => {
+                WindowBound::Ticks(gap.saturating_add(over))
+            }
             (SeriesLength::Rows(_), SeriesLength::Ticks(ticks)) => WindowBound::Ticks(ticks),
             (SeriesLength::Ticks(_), SeriesLength::Rows(rows)) => WindowBound::Rows(rows),
         }
@@ -66,7 +70,9 @@ impl WindowBound {
     ) {
         distances.clear();
         match self {
-            WindowBound::Rows(back) => distances.extend(rows.iter().map(|row| back.min(row.number + 1) as u32)),
+            WindowBound::Rows(back) => {
+                distances.extend(rows.iter().map(|row| back.min(row.number + 1) as u32))
+            }
             WindowBound::Ticks(back) => match pace.distance(back.max(0)) {
                 Some(distance) => distances.resize(rows.len(), distance),
                 None => distances_by_time(back.max(0), rows, times, distances),
@@ -103,12 +109,19 @@ pub(crate) struct StepPattern {
 impl StepPattern {
     pub fn of(rows: &[BatchRow]) -> Self {
         let step = rows.first().map(|row| row.step).filter(|step| *step > 0);
-        let mut pace = StepPattern { step, runs: (u32::MAX, 0), numbers: (u64::MAX, 0) };
+        let mut pace = StepPattern {
+            step,
+            runs: (u32::MAX, 0),
+            numbers: (u64::MAX, 0),
+        };
         let mut same = true;
         for row in rows {
             same &= Some(row.step) == step;
             pace.runs = (pace.runs.0.min(row.run), pace.runs.1.max(row.run));
-            pace.numbers = (pace.numbers.0.min(row.number), pace.numbers.1.max(row.number));
+            pace.numbers = (
+                pace.numbers.0.min(row.number),
+                pace.numbers.1.max(row.number),
+            );
         }
         pace.step = pace.step.filter(|_| same);
         pace
@@ -122,14 +135,22 @@ impl StepPattern {
         }
         // The bound lies before all entries.
         let (least, most) = self.numbers;
-        let is_all = least == most && least > 0 && u64::from(self.runs.0) >= most && steps > u64::from(self.runs.1);
+        let is_all = least == most
+            && least > 0
+            && u64::from(self.runs.0) >= most
+            && steps > u64::from(self.runs.1);
         is_all.then_some((most + 1) as u32)
     }
 }
 
 /// Computes distances row by row. In a series with equal steps the distance is a quotient, which is the same for
 /// all series with that step. Otherwise the times are searched, starting at the distance of the previous row.
-fn distances_by_time<'a>(back: i64, rows: &[BatchRow], times: impl Fn(usize) -> &'a [u64], distances: &mut Vec<u32>) {
+fn distances_by_time<'a>(
+    back: i64,
+    rows: &[BatchRow],
+    times: impl Fn(usize) -> &'a [u64],
+    distances: &mut Vec<u32>,
+) {
     let (mut step, mut steps) = (0i64, 0u64);
     let mut distance = 0u32;
     distances.extend(rows.iter().enumerate().map(|(at, row)| {
@@ -155,7 +176,9 @@ fn distances_by_time<'a>(back: i64, rows: &[BatchRow], times: impl Fn(usize) -> 
 
 #[cold]
 fn search_distance(times: &[u64], back: i64, guess: u32) -> u32 {
-    let target = times.last().map_or(0, |&time| (time as i64).saturating_sub(back));
+    let target = times
+        .last()
+        .map_or(0, |&time| (time as i64).saturating_sub(back));
     (times.len() - count_up_to(times, target, times.len().saturating_sub(guess as usize))) as u32
 }
 
@@ -187,24 +210,45 @@ mod tests {
 
     #[test]
     fn a_search_finds_the_place_from_any_guess() {
-        let times: Vec<u64> = [-5i64, -5, -1, 0, 0, 0, 3, 8, 9, 9, 20, 21].map(|time| time as u64).to_vec();
+        let times: Vec<u64> = [-5i64, -5, -1, 0, 0, 0, 3, 8, 9, 9, 20, 21]
+            .map(|time| time as u64)
+            .to_vec();
         for target in -7..24 {
             let expected = times.iter().filter(|&&time| time as i64 <= target).count();
             for guess in 0..=times.len() {
-                assert_eq!(count_up_to(&times, target, guess), expected, "{target} from {guess}");
+                assert_eq!(
+                    count_up_to(&times, target, guess),
+                    expected,
+                    "{target} from {guess}"
+                );
             }
         }
     }
 
     #[test]
     fn common_step_gives_the_same_distances_as_single_rows() {
-        let row = |time, number, step, run| BatchRow { time, number, step, run, series: 0, fillers: 0, source: None };
+        let row = |time, number, step, run| BatchRow {
+            time,
+            number,
+            step,
+            run,
+            series: 0,
+            fillers: 0,
+            source: None,
+        };
         let together: [Vec<BatchRow>; 5] = [
             (0..9).map(|_| row(50, 5, 10, 5)).collect(),
             (0..9).map(|at| row(50, 5, 10, 5 + at % 2)).collect(),
-            (5..9).map(|number| row(90, number, 10, number as u32)).collect(),
+            (5..9)
+                .map(|number| row(90, number, 10, number as u32))
+                .collect(),
             (0..9).map(|_| row(0, 0, 0, 0)).collect(),
-            vec![row(50, 7, 10, 5), row(50, 5, 10, 2), row(50, 5, 0, 1), row(50, 5, 20, 1)],
+            vec![
+                row(50, 7, 10, 5),
+                row(50, 5, 10, 2),
+                row(50, 5, 0, 1),
+                row(50, 5, 20, 1),
+            ],
         ];
         let times: Vec<u64> = (0..=20).map(|entry| (entry * 10 - 150) as u64).collect();
         for rows in &together {

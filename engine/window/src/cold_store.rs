@@ -32,22 +32,35 @@ impl ColdStore {
     /// The encoded state of a series, if it is evicted.
     #[inline]
     pub fn find(&self, hash: u128) -> Option<&[u8]> {
-        let place = self.places.find(hash as u64, |&place| self.hash(place) == hash)?;
+        let place = self
+            .places
+            .find(hash as u64, |&place| self.hash(place) == hash)?;
         Some(self.bytes_at(*place))
     }
 
     /// Adds a series; `false` if it is present already or the store is full.
     pub fn insert(&mut self, hash: u128, bytes: &[u8]) -> bool {
-        let Ok(length) = u32::try_from(bytes.len()) else { return false };
+        let Ok(length) = u32::try_from(bytes.len()) else {
+            return false;
+        };
         if self.find(hash).is_some() {
             return false;
         }
         let record = record_bytes(bytes.len());
-        if self.blocks.last().is_none_or(|block| block.len() + record > BLOCK_BYTES) {
-            self.blocks.push(Vec::with_capacity(record.max(BLOCK_BYTES)));
+        if self
+            .blocks
+            .last()
+            .is_none_or(|block| block.len() + record > BLOCK_BYTES)
+        {
+            self.blocks
+                .push(Vec::with_capacity(record.max(BLOCK_BYTES)));
         }
-        let (number, Some(block)) = (self.blocks.len() - 1, self.blocks.last_mut()) else { return false };
-        let Ok(place) = u32::try_from((number * BLOCK_BYTES + block.len()) / STEP_BYTES) else { return false };
+        let (number, Some(block)) = (self.blocks.len() - 1, self.blocks.last_mut()) else {
+            return false;
+        };
+        let Ok(place) = u32::try_from((number * BLOCK_BYTES + block.len()) / STEP_BYTES) else {
+            return false;
+        };
         let start = block.len();
         block.extend_from_slice(&hash.to_le_bytes());
         block.extend_from_slice(&length.to_le_bytes());
@@ -61,7 +74,10 @@ impl ColdStore {
     /// Removes a restored series.
     pub fn remove(&mut self, hash: u128) {
         let ColdStore { blocks, places, .. } = self;
-        let Ok(found) = places.find_entry(hash as u64, |&place| hash_at(blocks, place) == hash) else { return };
+        let Ok(found) = places.find_entry(hash as u64, |&place| hash_at(blocks, place) == hash)
+        else {
+            return;
+        };
         let (place, _) = found.remove();
         self.left += record_bytes(self.bytes_at(place).len());
     }
@@ -94,7 +110,10 @@ impl ColdStore {
         let (block, at) = block_and_offset(place);
         let record = &self.blocks[block][at + 16..];
         let (length, bytes) = record.split_at(size_of::<u32>());
-        let length = length.iter().rev().fold(0, |length, &byte| length << 8 | usize::from(byte));
+        let length = length
+            .iter()
+            .rev()
+            .fold(0, |length, &byte| length << 8 | usize::from(byte));
         &bytes[..length]
     }
 
@@ -114,5 +133,7 @@ fn block_and_offset(place: u32) -> (usize, usize) {
 
 fn hash_at(blocks: &[Vec<u8>], place: u32) -> u128 {
     let (block, at) = block_and_offset(place);
-    blocks[block][at..].first_chunk().map_or(0, |hash| u128::from_le_bytes(*hash))
+    blocks[block][at..]
+        .first_chunk()
+        .map_or(0, |hash| u128::from_le_bytes(*hash))
 }

@@ -10,8 +10,8 @@ use crate::lag::{LagFunction, LagOutput, is_unsigned};
 use crate::rolling::{WindowEvaluator, WindowKind, WindowRequest};
 use crate::series_buffer::{BatchDistances, EntryRetention, FillSupport, InputRetention};
 use crate::{
-    ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength, WindowFunction, WindowInput,
-    WindowOutput, WindowPlan, WindowStat, WordEncoding,
+    ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength,
+    WindowFunction, WindowInput, WindowOutput, WindowPlan, WindowStat, WordEncoding,
 };
 
 /// The stateless part of a compiled plan.
@@ -47,21 +47,40 @@ impl PlanAccumulators {
 
     /// Index of the first entry of a series that a frontier has not consumed.
     pub fn next_unconsumed(&self, frontier: usize, series: usize) -> u64 {
-        self.frontiers[frontier].taken.get(series).copied().unwrap_or(0)
+        self.frontiers[frontier]
+            .taken
+            .get(series)
+            .copied()
+            .unwrap_or(0)
     }
 
     /// Determines the entries that each row of a batch consumes.
     pub fn advance(&mut self, rows: &[BatchRow], distances: &[Vec<u32>], series: usize) {
-        self.frontiers.iter_mut().for_each(|frontier| frontier.advance(rows, distances, series));
+        self.frontiers
+            .iter_mut()
+            .for_each(|frontier| frontier.advance(rows, distances, series));
     }
 
     /// Distances of the entries that a batch needs.
     pub fn batch_distances<'a>(&'a self, distances: &'a [Vec<u32>]) -> BatchDistances<'a> {
-        BatchDistances { distances, spans: self.frontiers.iter().map(|frontier| &frontier.spans[..]).collect() }
+        BatchDistances {
+            distances,
+            spans: self
+                .frontiers
+                .iter()
+                .map(|frontier| &frontier.spans[..])
+                .collect(),
+        }
     }
 
     /// Consumes the entries of a batch and appends the requested outputs.
-    pub fn run(&mut self, batch: &WindowBatch<'_>, series: usize, emit: &[bool], outputs: &mut [Vec<u64>]) {
+    pub fn run(
+        &mut self,
+        batch: &WindowBatch<'_>,
+        series: usize,
+        emit: &[bool],
+        outputs: &mut [Vec<u64>],
+    ) {
         for memory in &mut self.memories {
             memory.run(batch, &self.frontiers, series, emit, outputs);
         }
@@ -69,8 +88,12 @@ impl PlanAccumulators {
 
     /// Ensures state for each of `series` series.
     pub fn grow(&mut self, series: usize) {
-        self.frontiers.iter_mut().for_each(|frontier| frontier.taken.resize(series, 0));
-        self.memories.iter_mut().for_each(|memory| memory.grow(series));
+        self.frontiers
+            .iter_mut()
+            .for_each(|frontier| frontier.taken.resize(series, 0));
+        self.memories
+            .iter_mut()
+            .for_each(|memory| memory.grow(series));
     }
 
     /// Removes a series; the last series takes its number.
@@ -78,7 +101,9 @@ impl PlanAccumulators {
         for frontier in &mut self.frontiers {
             frontier.taken.swap_remove(series);
         }
-        self.memories.iter_mut().for_each(|memory| memory.remove(series));
+        self.memories
+            .iter_mut()
+            .for_each(|memory| memory.remove(series));
     }
 
     /// Removes all series but one.
@@ -87,13 +112,22 @@ impl PlanAccumulators {
             frontier.taken.swap(0, series);
             frontier.taken.truncate(1);
         }
-        self.memories.iter_mut().for_each(|memory| memory.keep_only(series));
+        self.memories
+            .iter_mut()
+            .for_each(|memory| memory.keep_only(series));
     }
 
     pub fn bytes(&self) -> usize {
-        let frontiers =
-            self.frontiers.iter().map(|frontier| frontier.taken.capacity() * 8 + frontier.spans.capacity() * 8);
-        frontiers.sum::<usize>() + self.memories.iter().map(|memory| memory.bytes()).sum::<usize>()
+        let frontiers = self
+            .frontiers
+            .iter()
+            .map(|frontier| frontier.taken.capacity() * 8 + frontier.spans.capacity() * 8);
+        frontiers.sum::<usize>()
+            + self
+                .memories
+                .iter()
+                .map(|memory| memory.bytes())
+                .sum::<usize>()
     }
 }
 
@@ -150,7 +184,14 @@ impl PlanCompiler<'_> {
         let copied = |compiler: &mut Self, span: BoundPair, made| {
             let unsigned = is_unsigned(&compiler.plan.inputs[input].data_type);
             compiler.need(input, EntryRetention::Latest(span.start, span.end), false);
-            compiler.program.copies.push(LagFunction { function: number, input, keep, unsigned, span, made });
+            compiler.program.copies.push(LagFunction {
+                function: number,
+                input,
+                keep,
+                unsigned,
+                span,
+                made,
+            });
         };
         match function.compute {
             WindowFunction::Lag { by, as_of } => {
@@ -165,37 +206,98 @@ impl PlanCompiler<'_> {
                 let span = self.one(by, 0);
                 copied(self, span, LagOutput::Change);
             }
-            WindowFunction::Window { frame: SeriesFrame::Expanding { gap }, stat, min_periods } => {
+            WindowFunction::Window {
+                frame: SeriesFrame::Expanding { gap },
+                stat,
+                min_periods,
+            } => {
                 let frontier = self.frontier(gap, input, reads_time(stat));
                 self.expanding(number, input, frontier, stat, min_periods);
             }
-            WindowFunction::Window { frame: SeriesFrame::Rolling { over, gap, closed }, stat, min_periods } => {
+            WindowFunction::Window {
+                frame: SeriesFrame::Rolling { over, gap, closed },
+                stat,
+                min_periods,
+            } => {
                 let span = self.rolling(over, gap, closed);
                 self.need(input, EntryRetention::From(span.start), reads_time(stat));
-                self.window(input, WindowKind::All(span), WindowRequest { function: number, stat, min_periods });
+                self.window(
+                    input,
+                    WindowKind::All(span),
+                    WindowRequest {
+                        function: number,
+                        stat,
+                        min_periods,
+                    },
+                );
             }
-            WindowFunction::Window { frame: SeriesFrame::Seasonal { season, over, gap }, stat, min_periods } => {
-                let spans: Vec<BoundPair> =
-                    (0..over).rev().map(|turn| self.one(seasonal_distance(gap, season, turn), 0)).collect();
+            WindowFunction::Window {
+                frame: SeriesFrame::Seasonal { season, over, gap },
+                stat,
+                min_periods,
+            } => {
+                let spans: Vec<BoundPair> = (0..over)
+                    .rev()
+                    .map(|turn| self.one(seasonal_distance(gap, season, turn), 0))
+                    .collect();
                 for span in &spans {
-                    self.need(input, EntryRetention::Latest(span.start, span.end), reads_time(stat));
+                    self.need(
+                        input,
+                        EntryRetention::Latest(span.start, span.end),
+                        reads_time(stat),
+                    );
                 }
-                self.window(input, WindowKind::Last(spans), WindowRequest { function: number, stat, min_periods });
+                self.window(
+                    input,
+                    WindowKind::Last(spans),
+                    WindowRequest {
+                        function: number,
+                        stat,
+                        min_periods,
+                    },
+                );
             }
-            WindowFunction::Ewm { decay, adjust, ignore_na, stat, gap, min_periods } => {
+            WindowFunction::Ewm {
+                decay,
+                adjust,
+                ignore_na,
+                stat,
+                gap,
+                min_periods,
+            } => {
                 let frontier = self.frontier(gap, input, matches!(decay, EwmDecay::HalfLife(_)));
-                let config = EwmWeights { decay, adjust, ignore_na };
-                let asked: StatRequest<EwmStat> = StatRequest { function: number, question: stat, min_periods };
+                let config = EwmWeights {
+                    decay,
+                    adjust,
+                    ignore_na,
+                };
+                let asked: StatRequest<EwmStat> = StatRequest {
+                    function: number,
+                    question: stat,
+                    min_periods,
+                };
                 add_to_group(&mut self.running.ewms, input, keep, frontier, config, asked);
             }
-            WindowFunction::SeasonalIndex { slot, gap, min_periods, strength, parent } => {
+            WindowFunction::SeasonalIndex {
+                slot,
+                gap,
+                min_periods,
+                strength,
+                parent,
+            } => {
                 // The slot of a missing period is unknown.
                 self.program.kept[slot].fillable = FillSupport::Never;
                 let frontier = self.frontier(gap, input, false);
                 self.need(slot, EntryRetention::Frontier(frontier), false);
-                let ask = SeasonalRequest { function: number, min_periods, strength, parent };
-                let same =
-                    |other: &&mut SeasonalSums| (other.input, other.slot, other.frontier) == (input, slot, frontier);
+                let ask = SeasonalRequest {
+                    function: number,
+                    min_periods,
+                    strength,
+                    parent,
+                };
+                let same = |other: &&mut SeasonalSums| {
+                    (other.input, other.slot, other.frontier) == (input, slot, frontier)
+                };
                 match self.running.seasons.iter_mut().find(same) {
                     Some(seasons) => seasons.asks.push(ask),
                     None => {
@@ -213,28 +315,54 @@ impl PlanCompiler<'_> {
     fn latest(&mut self, function: usize, input: usize, limit: Option<u64>, time: bool) {
         let keep = self.plan.inputs[input].keep;
         let frontier = self.frontier(SeriesLength::ZERO, input, time);
-        let question = LastValidRequest { limit: limit.unwrap_or(u64::MAX), time };
+        let question = LastValidRequest {
+            limit: limit.unwrap_or(u64::MAX),
+            time,
+        };
         add_to_group(
             &mut self.running.latest,
             input,
             keep,
             frontier,
             (),
-            StatRequest { function, question, min_periods: 0 },
+            StatRequest {
+                function,
+                question,
+                min_periods: 0,
+            },
         );
     }
 
     fn window(&mut self, input: usize, cover: WindowKind, ask: WindowRequest) {
         let windows = &mut self.program.windows;
-        match windows.iter_mut().find(|windows| windows.input == input && windows.cover == cover) {
+        match windows
+            .iter_mut()
+            .find(|windows| windows.input == input && windows.cover == cover)
+        {
             Some(windows) => windows.asks.push(ask),
-            None => windows.push(WindowEvaluator { input, keep: self.plan.inputs[input].keep, cover, asks: vec![ask] }),
+            None => windows.push(WindowEvaluator {
+                input,
+                keep: self.plan.inputs[input].keep,
+                cover,
+                asks: vec![ask],
+            }),
         }
     }
 
-    fn expanding(&mut self, function: usize, input: usize, frontier: usize, stat: WindowStat, min_periods: u64) {
+    fn expanding(
+        &mut self,
+        function: usize,
+        input: usize,
+        frontier: usize,
+        stat: WindowStat,
+        min_periods: u64,
+    ) {
         let keep = self.plan.inputs[input].keep;
-        let asked = StatRequest { function, question: stat, min_periods };
+        let asked = StatRequest {
+            function,
+            question: stat,
+            min_periods,
+        };
         let groups = &mut self.running;
         match stat {
             WindowStat::Count | WindowStat::Sum | WindowStat::Mean => {
@@ -246,15 +374,37 @@ impl PlanCompiler<'_> {
             WindowStat::Skew | WindowStat::Kurtosis => {
                 add_to_group(&mut groups.shapes, input, keep, frontier, (), asked)
             }
-            WindowStat::Min | WindowStat::Max => add_to_group(&mut groups.ranges, input, keep, frontier, (), asked),
-            WindowStat::First | WindowStat::Last => add_to_group(&mut groups.ends, input, keep, frontier, (), asked),
-            WindowStat::ZeroShare => add_to_group(&mut groups.zeros, input, keep, frontier, (), asked),
-            WindowStat::SinceNonzero { .. } => add_to_group(&mut groups.since, input, keep, frontier, (), asked),
-            WindowStat::Slope { unit } => add_to_group(&mut groups.lines, input, keep, frontier, unit.is_some(), asked),
-            WindowStat::Quantile(q) => add_to_group(&mut groups.halves, input, keep, frontier, q, asked),
-            WindowStat::Unique => {
-                add_to_group(&mut groups.distinct, input, keep, frontier, keep == WordEncoding::Number, asked)
+            WindowStat::Min | WindowStat::Max => {
+                add_to_group(&mut groups.ranges, input, keep, frontier, (), asked)
             }
+            WindowStat::First | WindowStat::Last => {
+                add_to_group(&mut groups.ends, input, keep, frontier, (), asked)
+            }
+            WindowStat::ZeroShare => {
+                add_to_group(&mut groups.zeros, input, keep, frontier, (), asked)
+            }
+            WindowStat::SinceNonzero { .. } => {
+                add_to_group(&mut groups.since, input, keep, frontier, (), asked)
+            }
+            WindowStat::Slope { unit } => add_to_group(
+                &mut groups.lines,
+                input,
+                keep,
+                frontier,
+                unit.is_some(),
+                asked,
+            ),
+            WindowStat::Quantile(q) => {
+                add_to_group(&mut groups.halves, input, keep, frontier, q, asked)
+            }
+            WindowStat::Unique => add_to_group(
+                &mut groups.distinct,
+                input,
+                keep,
+                frontier,
+                keep == WordEncoding::Number,
+                asked,
+            ),
         }
     }
 
@@ -263,29 +413,60 @@ impl PlanCompiler<'_> {
         let end = WindowBound::back(by, same_kind(by));
         if end.is_own() {
             // The row's own entry, whatever its time.
-            return BoundPair { start: self.edge(WindowBound::Rows(1)), end: self.edge(end) };
+            return BoundPair {
+                start: self.edge(WindowBound::Rows(1)),
+                end: self.edge(end),
+            };
         }
-        let older = if matches!(end, WindowBound::Ticks(_)) { as_of.saturating_add(1) } else { 1 };
-        BoundPair { start: self.edge(end.further(older)), end: self.edge(end) }
+        let older = if matches!(end, WindowBound::Ticks(_)) {
+            as_of.saturating_add(1)
+        } else {
+            1
+        };
+        BoundPair {
+            start: self.edge(end.further(older)),
+            end: self.edge(end),
+        }
     }
 
     fn rolling(&mut self, over: SeriesLength, gap: SeriesLength, closed: ClosedEnds) -> BoundPair {
-        let (start, end) = (WindowBound::back(gap, over), WindowBound::back(gap, same_kind(over)));
-        let start = if closed.has_first() { start.further(1) } else { start };
-        let end = if closed.has_last() { end } else { end.further(1) };
+        let (start, end) = (
+            WindowBound::back(gap, over),
+            WindowBound::back(gap, same_kind(over)),
+        );
+        let start = if closed.has_first() {
+            start.further(1)
+        } else {
+            start
+        };
+        let end = if closed.has_last() {
+            end
+        } else {
+            end.further(1)
+        };
         // A window of length zero may end before it starts: it is empty.
         let end = if end.is_before(start) { start } else { end };
-        BoundPair { start: self.edge(start), end: self.edge(end) }
+        BoundPair {
+            start: self.edge(start),
+            end: self.edge(end),
+        }
     }
 
     /// The frontier `gap` before each row, for statistics of an input.
     fn frontier(&mut self, gap: SeriesLength, input: usize, reads_time: bool) -> usize {
         let edge = self.edge(WindowBound::back(gap, same_kind(gap)));
         let frontiers = &mut self.running.frontiers;
-        let frontier = frontiers.iter().position(|frontier| frontier.edge == edge).unwrap_or_else(|| {
-            frontiers.push(CumulativeFrontier { edge, taken: Vec::new(), spans: Vec::new() });
-            frontiers.len() - 1
-        });
+        let frontier = frontiers
+            .iter()
+            .position(|frontier| frontier.edge == edge)
+            .unwrap_or_else(|| {
+                frontiers.push(CumulativeFrontier {
+                    edge,
+                    taken: Vec::new(),
+                    spans: Vec::new(),
+                });
+                frontiers.len() - 1
+            });
         self.need(input, EntryRetention::Frontier(frontier), reads_time);
         if matches!(self.program.edges[edge], WindowBound::Ticks(_)) {
             self.program.time_needs.push(EntryRetention::From(edge));
@@ -310,7 +491,11 @@ impl PlanCompiler<'_> {
 
     fn edge(&mut self, edge: WindowBound) -> usize {
         // Zero ticks back is the row itself.
-        let edge = if edge == WindowBound::Ticks(0) { WindowBound::Rows(0) } else { edge };
+        let edge = if edge == WindowBound::Ticks(0) {
+            WindowBound::Rows(0)
+        } else {
+            edge
+        };
         let edges = &mut self.program.edges;
         *self.indices.entry(edge).or_insert_with(|| {
             edges.push(edge);
@@ -319,17 +504,26 @@ impl PlanCompiler<'_> {
     }
 
     fn finish(mut self) -> (CompiledPlan, PlanAccumulators) {
-        fn boxed<M: CumulativeState + 'static>(memories: Vec<M>) -> impl Iterator<Item = Box<dyn CumulativeState>> {
-            memories.into_iter().map(|memory| Box::new(memory) as Box<dyn CumulativeState>)
+        fn boxed<M: CumulativeState + 'static>(
+            memories: Vec<M>,
+        ) -> impl Iterator<Item = Box<dyn CumulativeState>> {
+            memories
+                .into_iter()
+                .map(|memory| Box::new(memory) as Box<dyn CumulativeState>)
         }
         if let GapHandling::Complete { fill, .. } = self.plan.gaps {
             self.program.fill = Some(fill);
         }
         if self.program.fill == Some(PeriodFill::Forward) {
             let before = EntryRetention::From(self.edge(WindowBound::Rows(2)));
-            self.program.kept.iter_mut().for_each(|kept| kept.needs.push(before));
+            self.program
+                .kept
+                .iter_mut()
+                .for_each(|kept| kept.needs.push(before));
         }
-        if let (GapHandling::Complete { every, .. }, []) = (self.plan.gaps, &self.running.frontiers[..]) {
+        if let (GapHandling::Complete { every, .. }, []) =
+            (self.plan.gaps, &self.running.frontiers[..])
+        {
             let periods = self.program.edges.iter().map(|edge| match *edge {
                 WindowBound::Rows(rows) => i128::from(rows),
                 WindowBound::Ticks(ticks) => i128::from(ticks) / i128::from(every.max(1)) + 1,
@@ -339,7 +533,9 @@ impl PlanCompiler<'_> {
         let groups = self.running;
         if self.program.reads_times {
             // Cumulative statistics read the times of the entries they consume.
-            self.program.time_needs.extend((0..groups.frontiers.len()).map(EntryRetention::Frontier));
+            self.program
+                .time_needs
+                .extend((0..groups.frontiers.len()).map(EntryRetention::Frontier));
         }
         let memories = boxed(groups.sums)
             .chain(boxed(groups.spreads))
@@ -360,7 +556,13 @@ impl PlanCompiler<'_> {
             let mut seen = HashSet::new();
             needs.retain(|need| seen.insert(*need));
         }
-        (self.program, PlanAccumulators { frontiers: groups.frontiers, memories })
+        (
+            self.program,
+            PlanAccumulators {
+                frontiers: groups.frontiers,
+                memories,
+            },
+        )
     }
 }
 
@@ -380,8 +582,9 @@ fn add_to_group<A: StatAccumulator>(
     config: A::Config,
     asked: StatRequest<A::Question>,
 ) {
-    let same =
-        |other: &&mut CumulativeStat<A>| (other.input, other.frontier) == (input, frontier) && other.config == config;
+    let same = |other: &&mut CumulativeStat<A>| {
+        (other.input, other.frontier) == (input, frontier) && other.config == config
+    };
     if let Some(group) = groups.iter_mut().find(same) {
         group.asked.push(asked);
         return;
@@ -393,7 +596,10 @@ fn add_to_group<A: StatAccumulator>(
 
 /// Whether a statistic reads the times of entries.
 fn reads_time(stat: WindowStat) -> bool {
-    matches!(stat, WindowStat::Slope { unit: Some(_) } | WindowStat::SinceNonzero { unit: Some(_) })
+    matches!(
+        stat,
+        WindowStat::Slope { unit: Some(_) } | WindowStat::SinceNonzero { unit: Some(_) }
+    )
 }
 
 /// Zero, of the same kind as a length.
@@ -410,10 +616,14 @@ fn seasonal_distance(gap: SeriesLength, season: SeriesLength, turn: u64) -> Seri
         (SeriesLength::Rows(gap), SeriesLength::Rows(season)) => {
             SeriesLength::Rows(season.saturating_mul(turn).saturating_add(gap))
         }
-        (SeriesLength::Ticks(_), SeriesLength::Rows(season)) => SeriesLength::Rows(season.saturating_mul(turn)),
+        (SeriesLength::Ticks(_), SeriesLength::Rows(season)) => {
+            SeriesLength::Rows(season.saturating_mul(turn))
+        }
         (SeriesLength::Ticks(gap), SeriesLength::Ticks(season)) => {
             SeriesLength::Ticks(season.saturating_mul(turn as i64).saturating_add(gap))
         }
-        (SeriesLength::Rows(_), SeriesLength::Ticks(season)) => SeriesLength::Ticks(season.saturating_mul(turn as i64)),
+        (SeriesLength::Rows(_), SeriesLength::Ticks(season)) => {
+            SeriesLength::Ticks(season.saturating_mul(turn as i64))
+        }
     }
 }

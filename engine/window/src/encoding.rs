@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Int64Array, PrimitiveArray};
+use arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Int64Array, PrimitiveArray,
+};
 use arrow::compute::cast;
 use arrow::datatypes::{
-    DataType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Time32MillisecondType,
-    Time32SecondType, TimeUnit, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    DataType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    Time32MillisecondType, Time32SecondType, TimeUnit, UInt8Type, UInt16Type, UInt32Type,
+    UInt64Type,
 };
 use forebay_model::{Fault, Result, codes};
 
@@ -49,7 +52,9 @@ impl WordEncoding {
 pub(crate) fn encode_numbers(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
     match column.data_type() {
         DataType::Float64 => fill::<Float64Type>(column, words, |value| canonical(value).to_bits()),
-        DataType::Float32 => fill::<Float32Type>(column, words, |value| canonical(f64::from(value)).to_bits()),
+        DataType::Float32 => {
+            fill::<Float32Type>(column, words, |value| canonical(f64::from(value)).to_bits())
+        }
         DataType::Int64 => fill::<Int64Type>(column, words, |value| (value as f64).to_bits()),
         DataType::UInt64 => fill::<UInt64Type>(column, words, |value| (value as f64).to_bits()),
         DataType::Int32 => fill::<Int32Type>(column, words, |value| f64::from(value).to_bits()),
@@ -57,7 +62,9 @@ pub(crate) fn encode_numbers(column: &ArrayRef, words: &mut Vec<u64>) -> Result<
         DataType::Time32(TimeUnit::Second) => {
             fill::<Time32SecondType>(column, words, |value| f64::from(value).to_bits());
         }
-        DataType::Time32(_) => fill::<Time32MillisecondType>(column, words, |value| f64::from(value).to_bits()),
+        DataType::Time32(_) => {
+            fill::<Time32MillisecondType>(column, words, |value| f64::from(value).to_bits())
+        }
         DataType::UInt32 => fill::<UInt32Type>(column, words, |value| f64::from(value).to_bits()),
         DataType::Int16 => fill::<Int16Type>(column, words, |value| f64::from(value).to_bits()),
         DataType::UInt16 => fill::<UInt16Type>(column, words, |value| f64::from(value).to_bits()),
@@ -65,9 +72,15 @@ pub(crate) fn encode_numbers(column: &ArrayRef, words: &mut Vec<u64>) -> Result<
         DataType::UInt8 => fill::<UInt8Type>(column, words, |value| f64::from(value).to_bits()),
         DataType::Boolean => {
             let flags: &BooleanArray = column.as_boolean();
-            words.extend(flags.iter().map(|flag| flag.map_or(NO_NUMBER, |flag| f64::from(u8::from(flag)).to_bits())));
+            words.extend(
+                flags
+                    .iter()
+                    .map(|flag| flag.map_or(NO_NUMBER, |flag| f64::from(u8::from(flag)).to_bits())),
+            );
         }
-        DataType::Float16 | DataType::Null => return encode_numbers(&cast(column, &DataType::Float32)?, words),
+        DataType::Float16 | DataType::Null => {
+            return encode_numbers(&cast(column, &DataType::Float32)?, words);
+        }
         DataType::Dictionary(_, value) => return encode_numbers(&cast(column, value)?, words),
         other if is_integer(other) => return encode_numbers(&integers(column)?, words),
         _ => return encode_numbers(&cast(column, &DataType::Float64)?, words),
@@ -79,7 +92,11 @@ fn canonical(value: f64) -> f64 {
     if value.is_nan() { f64::NAN } else { value }
 }
 
-fn fill<T: ArrowPrimitiveType>(column: &ArrayRef, words: &mut Vec<u64>, word: impl Fn(T::Native) -> u64) {
+fn fill<T: ArrowPrimitiveType>(
+    column: &ArrayRef,
+    words: &mut Vec<u64>,
+    word: impl Fn(T::Native) -> u64,
+) {
     let array: &PrimitiveArray<T> = column.as_primitive();
     let before = words.len();
     words.extend(array.values().iter().map(|&value| word(value)));
@@ -88,7 +105,9 @@ fn fill<T: ArrowPrimitiveType>(column: &ArrayRef, words: &mut Vec<u64>, word: im
 
 /// Overwrites the words of nulls.
 fn overwrite_nulls(column: &dyn Array, words: &mut [u64], missing: u64) {
-    let Some(nulls) = column.nulls().filter(|nulls| nulls.null_count() > 0) else { return };
+    let Some(nulls) = column.nulls().filter(|nulls| nulls.null_count() > 0) else {
+        return;
+    };
     for (word, valid) in words.iter_mut().zip(nulls.iter()) {
         *word = if valid { *word } else { missing };
     }
@@ -99,13 +118,19 @@ fn encode_bits(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
     let array = array.as_primitive::<Int64Type>();
     // Two passes: the first is vectorized, and the value hardly ever occurs.
     if array.values().contains(&i64::MIN)
-        && let Some(row) = (0..array.len()).find(|&row| array.is_valid(row) && array.value(row) == i64::MIN)
+        && let Some(row) =
+            (0..array.len()).find(|&row| array.is_valid(row) && array.value(row) == i64::MIN)
     {
-        let shown =
-            if *column.data_type() == DataType::UInt64 { "9223372036854775808" } else { "-9223372036854775808" };
-        let message = format!("a window cannot store the value {shown}, which represents a missing value");
+        let shown = if *column.data_type() == DataType::UInt64 {
+            "9223372036854775808"
+        } else {
+            "-9223372036854775808"
+        };
+        let message =
+            format!("a window cannot store the value {shown}, which represents a missing value");
         let fault = Fault::new(codes::BAD_ROW, message).rows([row as u64]);
-        return Err(fault.hint("filter such rows, or set the value to null with `derive`, before the windows"));
+        return Err(fault
+            .hint("filter such rows, or set the value to null with `derive`, before the windows"));
     }
     let before = words.len();
     words.extend(array.values().iter().map(|&value| value as u64));
@@ -122,7 +147,9 @@ pub(crate) fn is_integer(data_type: &DataType) -> bool {
 pub(crate) fn integers(column: &ArrayRef) -> Result<ArrayRef> {
     let array: Int64Array = match column.data_type() {
         DataType::Int64 => return Ok(column.clone()),
-        DataType::UInt64 => column.as_primitive::<UInt64Type>().unary(|value| value as i64),
+        DataType::UInt64 => column
+            .as_primitive::<UInt64Type>()
+            .unary(|value| value as i64),
         DataType::Date32 => column.as_primitive::<Date32Type>().unary(i64::from),
         DataType::Dictionary(_, value) => return integers(&cast(column, value)?),
         other if is_integer(other) => return Ok(cast(column, &DataType::Int64)?),
@@ -137,18 +164,30 @@ pub(crate) fn integers(column: &ArrayRef) -> Result<ArrayRef> {
 /// Appends the times in ticks. Fails for nulls and for unsigned times beyond 63 bits.
 pub(crate) fn append_times(column: &ArrayRef, ticks: &mut Vec<i64>) -> Result<()> {
     if *column.data_type() == DataType::Date32 && column.null_count() == 0 {
-        ticks.extend(column.as_primitive::<Date32Type>().values().iter().map(|&day| i64::from(day)));
+        ticks.extend(
+            column
+                .as_primitive::<Date32Type>()
+                .values()
+                .iter()
+                .map(|&day| i64::from(day)),
+        );
         return Ok(());
     }
     let array = integers(column)?;
     let array = array.as_primitive::<Int64Type>();
-    let null = (array.null_count() > 0).then(|| (0..array.len()).find(|&row| array.is_null(row))).flatten();
+    let null = (array.null_count() > 0)
+        .then(|| (0..array.len()).find(|&row| array.is_null(row)))
+        .flatten();
     if let Some(row) = null {
         let fault = Fault::new(codes::BAD_ROW, "the time of a row is null").rows([row as u64]);
         return Err(fault.hint("filter such rows before the windows"));
     }
     let unsigned = *column.data_type() == DataType::UInt64;
-    if let Some(row) = array.values().iter().position(|&value| unsigned && value < 0) {
+    if let Some(row) = array
+        .values()
+        .iter()
+        .position(|&value| unsigned && value < 0)
+    {
         return Err(Fault::new(codes::BAD_ROW, "the time of a row is too large").rows([row as u64]));
     }
     ticks.extend_from_slice(array.values());

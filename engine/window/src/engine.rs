@@ -57,8 +57,21 @@ struct PartitionedPush {
 
 impl PartitionedPush {
     fn run_partition(&self, number: usize) {
-        let PartitionedPush { plan, program, words, emit, parts, outputs } = self;
-        let asked = PushRequest { plan, program, words, own: Some(&words.own[number]), emit };
+        let PartitionedPush {
+            plan,
+            program,
+            words,
+            emit,
+            parts,
+            outputs,
+        } = self;
+        let asked = PushRequest {
+            plan,
+            program,
+            words,
+            own: Some(&words.own[number]),
+            emit,
+        };
         let mut places = Vec::new();
         if let Ok(mut part) = parts[number].lock() {
             let (part, done) = &mut *part;
@@ -66,7 +79,10 @@ impl PartitionedPush {
                 part.push(asked, &mut |rows, computed| {
                     places.clear();
                     places.extend(rows.iter().map(|row| row.source.unwrap_or(u32::MAX)));
-                    outputs.iter().zip(computed).for_each(|(output, words)| output.put(&places, words));
+                    outputs
+                        .iter()
+                        .zip(computed)
+                        .for_each(|(output, words)| output.put(&places, words));
                 })
             };
             *done = Some(catch_panic(push));
@@ -88,7 +104,9 @@ impl WindowEngine {
     /// An engine without series whose partitions can be computed in parallel.
     pub fn in_parts(plan: Arc<WindowPlan>, parts: usize) -> Self {
         let (program, memories) = compile_plan(&plan);
-        let parts = (0..parts.max(1)).map(|_| SeriesPartition::new(&program, memories.clone())).collect();
+        let parts = (0..parts.max(1))
+            .map(|_| SeriesPartition::new(&program, memories.clone()))
+            .collect();
         WindowEngine {
             program: Arc::new(program),
             keys: SeriesHasher::default(),
@@ -102,7 +120,9 @@ impl WindowEngine {
     /// with `OUT_OF_ORDER` if a row is earlier than a previous row of its series. The engine is not usable after a
     /// fault.
     pub fn push(&mut self, rows: &InputRows<'_>, emit: &[bool]) -> Result<Vec<ArrayRef>> {
-        let outputs = self.push_all(std::slice::from_ref(rows), emit, &run_sequentially).map_err(|(_, fault)| fault)?;
+        let outputs = self
+            .push_all(std::slice::from_ref(rows), emit, &run_sequentially)
+            .map_err(|(_, fault)| fault)?;
         Ok(outputs.into_iter().flatten().collect())
     }
 
@@ -115,11 +135,16 @@ impl WindowEngine {
         together: &ParallelFor,
     ) -> Result<Vec<Vec<ArrayRef>>, (usize, Fault)> {
         self.plan.check().map_err(|fault| (0, fault))?;
-        self.words.clear(batches.iter().map(|rows| rows.rows).sum(), self.plan.inputs.len());
+        self.words.clear(
+            batches.iter().map(|rows| rows.rows).sum(),
+            self.plan.inputs.len(),
+        );
         for (number, rows) in batches.iter().enumerate() {
             self.read(rows, emit).map_err(|fault| (number, fault))?;
         }
-        let outputs = self.compute(emit, together).map_err(|fault| locate_batch(batches, fault))?;
+        let outputs = self
+            .compute(emit, together)
+            .map_err(|fault| locate_batch(batches, fault))?;
         let mut first = 0;
         let own = batches.iter().map(|rows| {
             let own = outputs.iter().map(|column| match batches.len() {
@@ -135,7 +160,13 @@ impl WindowEngine {
 
     /// Computes the outputs of all rows that were encoded.
     fn compute(&mut self, emit: &[bool], together: &ParallelFor) -> Result<Vec<ArrayRef>> {
-        let WindowEngine { plan, program, parts, words, .. } = self;
+        let WindowEngine {
+            plan,
+            program,
+            parts,
+            words,
+            ..
+        } = self;
         let rows = words.times.len();
         if parts.len() > 1 {
             words.own.resize_with(parts.len(), Vec::new);
@@ -144,15 +175,32 @@ impl WindowEngine {
                 words.own[partition_of(hash, parts.len())].push(row as u32);
             }
         }
-        let wanted = plan.functions.iter().zip(emit).filter(|(_, wanted)| **wanted);
-        let wanted: Vec<(WordEncoding, &WindowOutput)> =
-            wanted.map(|(of, _)| (output_encoding(plan, of), of)).collect();
+        let wanted = plan
+            .functions
+            .iter()
+            .zip(emit)
+            .filter(|(_, wanted)| **wanted);
+        let wanted: Vec<(WordEncoding, &WindowOutput)> = wanted
+            .map(|(of, _)| (output_encoding(plan, of), of))
+            .collect();
         if let [all] = parts.as_mut_slice() {
-            let mut outputs: Vec<PushOutput> =
-                wanted.iter().map(|(keep, of)| PushOutput::new(*keep, &of.data_type, rows)).collect();
-            let asked = PushRequest { plan, program, words, own: None, emit };
+            let mut outputs: Vec<PushOutput> = wanted
+                .iter()
+                .map(|(keep, of)| PushOutput::new(*keep, &of.data_type, rows))
+                .collect();
+            let asked = PushRequest {
+                plan,
+                program,
+                words,
+                own: None,
+                emit,
+            };
             all.push(asked, &mut |rows, computed| {
-                let start = if outputs.is_empty() { None } else { contiguous_start(rows) };
+                let start = if outputs.is_empty() {
+                    None
+                } else {
+                    contiguous_start(rows)
+                };
                 outputs
                     .iter_mut()
                     .zip(computed)
@@ -165,12 +213,20 @@ impl WindowEngine {
             program: program.clone(),
             words: std::mem::take(words),
             emit: emit.to_vec(),
-            parts: std::mem::take(parts).into_iter().map(|part| Mutex::new((part, None))).collect(),
+            parts: std::mem::take(parts)
+                .into_iter()
+                .map(|part| Mutex::new((part, None)))
+                .collect(),
             outputs: wanted.iter().map(|_| SharedOutput::new(rows)).collect(),
         });
         let each = push.clone();
-        together(push.parts.len(), Arc::new(move |part| each.run_partition(part)));
-        let Ok(push) = Arc::try_unwrap(push) else { return Err(poisoned_partition()) };
+        together(
+            push.parts.len(),
+            Arc::new(move |part| each.run_partition(part)),
+        );
+        let Ok(push) = Arc::try_unwrap(push) else {
+            return Err(poisoned_partition());
+        };
         self.words = push.words;
         for part in push.parts {
             let (part, done) = part.into_inner().map_err(|_| poisoned_partition())?;
@@ -178,12 +234,16 @@ impl WindowEngine {
             self.parts.push(part);
         }
         let columns = push.outputs.into_iter().zip(wanted);
-        columns.map(|(output, (keep, of))| output.column(keep, &of.data_type)).collect()
+        columns
+            .map(|(output, (keep, of))| output.column(keep, &of.data_type))
+            .collect()
     }
 
     /// Encodes the columns of a batch and appends them to the buffer.
     fn read(&mut self, rows: &InputRows<'_>, emit: &[bool]) -> Result<()> {
-        let WindowEngine { plan, keys, words, .. } = self;
+        let WindowEngine {
+            plan, keys, words, ..
+        } = self;
         let expected = (plan.keys.len(), plan.inputs.len(), plan.functions.len());
         let columns = rows.keys.iter().chain(rows.inputs).chain([rows.time]);
         if (rows.keys.len(), rows.inputs.len(), emit.len()) != expected
@@ -193,7 +253,8 @@ impl WindowEngine {
         }
         keys.hash(rows.keys, rows.rows, &mut words.hashes)?;
         encoding::append_times(rows.time, &mut words.times)?;
-        for ((column, input), words) in rows.inputs.iter().zip(&plan.inputs).zip(&mut words.inputs) {
+        for ((column, input), words) in rows.inputs.iter().zip(&plan.inputs).zip(&mut words.inputs)
+        {
             input.keep.words(column, words)?;
         }
         Ok(())
@@ -210,7 +271,9 @@ impl WindowEngine {
     /// change.
     pub fn settle(&mut self, bytes_max: usize) -> Result<()> {
         let bytes_max = bytes_max / self.parts.len().max(1);
-        self.parts.iter_mut().try_for_each(|part| part.settle(bytes_max))
+        self.parts
+            .iter_mut()
+            .try_for_each(|part| part.settle(bytes_max))
     }
 
     /// Evicts all series but those with the newest rows; returns how many.
@@ -225,7 +288,9 @@ impl WindowEngine {
 
     /// Bytes of state. A push temporarily needs a few words per row in addition.
     pub fn bytes(&self) -> usize {
-        size_of::<WindowEngine>() + self.parts.iter().map(SeriesPartition::bytes).sum::<usize>() + self.keys.bytes()
+        size_of::<WindowEngine>()
+            + self.parts.iter().map(SeriesPartition::bytes).sum::<usize>()
+            + self.keys.bytes()
     }
 
     /// Number of steps that differ from the declared period, with `Warn`.
@@ -236,7 +301,9 @@ impl WindowEngine {
 
 /// Index of the batch that contains the row of a fault; the fault gets the row's index in that batch.
 fn locate_batch(batches: &[InputRows<'_>], fault: Fault) -> (usize, Fault) {
-    let Some(row) = fault.site().rows.first().copied() else { return (0, fault) };
+    let Some(row) = fault.site().rows.first().copied() else {
+        return (0, fault);
+    };
     let mut first = 0;
     for (number, rows) in batches.iter().enumerate() {
         let end = first + rows.rows as u64;
@@ -257,8 +324,16 @@ fn output_encoding(plan: &WindowPlan, function: &WindowOutput) -> WordEncoding {
     let copies = match &function.compute {
         WindowFunction::LastValidTime { .. } => return WordEncoding::Bits,
         WindowFunction::Window { stat, .. } => matches!(stat, WindowStat::First | WindowStat::Last),
-        WindowFunction::Lag { .. } | WindowFunction::Diff { .. } | WindowFunction::LastValid { .. } => true,
-        WindowFunction::PctChange { .. } | WindowFunction::Ewm { .. } | WindowFunction::SeasonalIndex { .. } => false,
+        WindowFunction::Lag { .. }
+        | WindowFunction::Diff { .. }
+        | WindowFunction::LastValid { .. } => true,
+        WindowFunction::PctChange { .. }
+        | WindowFunction::Ewm { .. }
+        | WindowFunction::SeasonalIndex { .. } => false,
     };
-    if copies { plan.inputs[function.input].keep } else { WordEncoding::Number }
+    if copies {
+        plan.inputs[function.input].keep
+    } else {
+        WordEncoding::Number
+    }
 }

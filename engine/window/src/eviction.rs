@@ -36,11 +36,18 @@ impl SeriesPartition {
         let is_much = bytes >= bytes_max / EVICT_ALWAYS_SHARE && self.resting.len() >= awake;
         if self.rests.woken * 2 > self.rests.rested && !is_much {
             // Evicted series return too soon: keep more of them active.
-            self.rests = EvictionStats { crowd: awake * 2, ..EvictionStats::default() };
+            self.rests = EvictionStats {
+                crowd: awake * 2,
+                ..EvictionStats::default()
+            };
             return Ok(());
         }
         let rested = self.rest()?;
-        self.rests = EvictionStats { crowd: awake, rested, woken: 0 };
+        self.rests = EvictionStats {
+            crowd: awake,
+            rested,
+            woken: 0,
+        };
         Ok(())
     }
 
@@ -81,7 +88,9 @@ impl SeriesPartition {
         let mut woken = Vec::new();
         for series in known..self.table.len() {
             let hash = self.table.hash(series);
-            let Some(bytes) = resting.find(hash) else { continue };
+            let Some(bytes) = resting.find(hash) else {
+                continue;
+            };
             self.history.grow(series);
             self.memories.grow(series);
             self.decode_series(bytes, &mut columns, self.table.len() - series - 1)?;

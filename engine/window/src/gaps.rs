@@ -44,11 +44,15 @@ fn next_step_by_period(
     row: usize,
 ) -> Result<GapStep> {
     let fault = |code, what: &str| {
-        let (from, to) = (format_time(head.last, &plan.time), format_time(time, &plan.time));
+        let (from, to) = (
+            format_time(head.last, &plan.time),
+            format_time(time, &plan.time),
+        );
         Fault::new(code, format!("a series goes from {from} to {to}{what}")).rows([row as u64])
     };
     if time < head.last {
-        return Err(fault(codes::OUT_OF_ORDER, ", back in time").hint("sort the rows of each series by time"));
+        return Err(fault(codes::OUT_OF_ORDER, ", back in time")
+            .hint("sort the rows of each series by time"));
     }
     // The difference of two times may exceed 64 bits.
     let ticks = i128::from(time) - i128::from(head.last);

@@ -51,9 +51,15 @@ pub(crate) fn sums(values: &[u64], whole: bool) -> (f64, f64) {
     for chunk in chunks {
         sums = plus(sums, chunk.map(f64::from_bits));
     }
-    rest.iter().enumerate().for_each(|(lane, &word)| sums[lane] += f64::from_bits(word));
+    rest.iter()
+        .enumerate()
+        .for_each(|(lane, &word)| sums[lane] += f64::from_bits(word));
     let sum = fold(sums);
-    if sum.is_nan() { sums_with_missing(values) } else { (values.len() as f64, sum) }
+    if sum.is_nan() {
+        sums_with_missing(values)
+    } else {
+        (values.len() as f64, sum)
+    }
 }
 
 /// Count and sum with missing values.
@@ -77,7 +83,9 @@ pub(crate) fn squared_deviations(values: &[u64], whole: bool) -> (f64, f64, f64)
     if !whole {
         return squared_deviations_with_missing(values);
     }
-    let Some(centre) = values.last().map(|&word| f64::from_bits(word)) else { return (0.0, 0.0, 0.0) };
+    let Some(centre) = values.last().map(|&word| f64::from_bits(word)) else {
+        return (0.0, 0.0, 0.0);
+    };
     let (mut sums, mut ones, mut squares) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
     let (chunks, rest) = values.as_chunks::<LANES>();
     for chunk in chunks {
@@ -104,7 +112,9 @@ pub(crate) fn squared_deviations(values: &[u64], whole: bool) -> (f64, f64, f64)
 
 /// The same with missing values.
 fn squared_deviations_with_missing(values: &[u64]) -> (f64, f64, f64) {
-    let Some(centre) = last(values) else { return (0.0, 0.0, 0.0) };
+    let Some(centre) = last(values) else {
+        return (0.0, 0.0, 0.0);
+    };
     let (mut counts, mut sums) = ([0.0; LANES], [0.0; LANES]);
     let (mut ones, mut squares) = ([0.0; LANES], [0.0; LANES]);
     by_lanes(values, |lanes| {
@@ -123,13 +133,21 @@ fn squared_deviations_with_missing(values: &[u64]) -> (f64, f64, f64) {
 #[inline(always)]
 fn finish_deviations(count: f64, sum: f64, ones: SumLanes, squares: SumLanes) -> (f64, f64, f64) {
     let ones = fold(ones);
-    (count, sum, clamp_to_zero(fold(squares) - ones * ones / count))
+    (
+        count,
+        sum,
+        clamp_to_zero(fold(squares) - ones * ones / count),
+    )
 }
 
 /// The last value that is not missing.
 #[inline(always)]
 fn last(values: &[u64]) -> Option<f64> {
-    values.iter().rev().map(|&word| f64::from_bits(word)).find(|value| !value.is_nan())
+    values
+        .iter()
+        .rev()
+        .map(|&word| f64::from_bits(word))
+        .find(|value| !value.is_nan())
 }
 
 /// Clamps negative rounding errors to zero; NaN stays.
@@ -140,13 +158,25 @@ fn clamp_to_zero(value: f64) -> f64 {
 
 /// Sums of squared, cubed and fourth-power deviations from the mean.
 pub(crate) fn moments(values: &[u64], count: f64) -> [f64; 3] {
-    let Some(centre) = last(values) else { return [0.0; 3] };
-    let distances = || values.iter().map(|&word| f64::from_bits(word)).filter(|x| !x.is_nan()).map(|x| x - centre);
+    let Some(centre) = last(values) else {
+        return [0.0; 3];
+    };
+    let distances = || {
+        values
+            .iter()
+            .map(|&word| f64::from_bits(word))
+            .filter(|x| !x.is_nan())
+            .map(|x| x - centre)
+    };
     let mean = distances().sum::<f64>() / count;
     distances().fold([0.0; 3], |[squares, cubes, fourths], distance| {
         let distance = distance - mean;
         let square = distance * distance;
-        [squares + square, cubes + square * distance, fourths + square * square]
+        [
+            squares + square,
+            cubes + square * distance,
+            fourths + square * square,
+        ]
     })
 }
 
@@ -158,7 +188,10 @@ pub(crate) fn count_bits(values: &[u64]) -> f64 {
 /// Number of zeros.
 #[inline]
 pub(crate) fn zeros(values: &[u64]) -> f64 {
-    values.iter().map(|&word| u64::from(f64::from_bits(word) == 0.0)).sum::<u64>() as f64
+    values
+        .iter()
+        .map(|&word| u64::from(f64::from_bits(word) == 0.0))
+        .sum::<u64>() as f64
 }
 
 /// The minimum; infinity if there are no values.
@@ -179,9 +212,16 @@ fn extreme(values: &[u64], none: f64, beats: impl Fn(f64, f64) -> bool) -> f64 {
     by_lanes(values, |lanes| {
         for lane in 0..LANES {
             // False for NaN.
-            best[lane] = if beats(lanes[lane], best[lane]) { lanes[lane] } else { best[lane] };
+            best[lane] = if beats(lanes[lane], best[lane]) {
+                lanes[lane]
+            } else {
+                best[lane]
+            };
         }
     });
     // Normalizes -0.0 to 0.0.
-    best.into_iter().reduce(|a, b| if beats(b, a) { b } else { a }).unwrap_or(none) + 0.0
+    best.into_iter()
+        .reduce(|a, b| if beats(b, a) { b } else { a })
+        .unwrap_or(none)
+        + 0.0
 }

@@ -35,18 +35,23 @@ impl LagFunction {
         let output = &mut outputs[self.function];
         match (self.made, self.keep) {
             (LagOutput::Copy, keep) => self.each(batch, output, keep.missing(), |_, before| before),
-            (LagOutput::Difference, WordEncoding::Number) => self
-                .each(batch, output, NO_NUMBER, |own, before| (f64::from_bits(own) - f64::from_bits(before)).to_bits()),
-            (LagOutput::Difference, WordEncoding::Bits) => self.each(batch, output, NO_BITS, |own, before| {
-                if own == NO_BITS || before == NO_BITS {
-                    return NO_BITS;
-                }
-                let difference = match self.unsigned {
-                    true => i64::try_from(i128::from(own) - i128::from(before)).ok(),
-                    false => (own as i64).checked_sub(before as i64),
-                };
-                difference.map_or(NO_BITS, |difference| difference as u64)
-            }),
+            (LagOutput::Difference, WordEncoding::Number) => {
+                self.each(batch, output, NO_NUMBER, |own, before| {
+                    (f64::from_bits(own) - f64::from_bits(before)).to_bits()
+                })
+            }
+            (LagOutput::Difference, WordEncoding::Bits) => {
+                self.each(batch, output, NO_BITS, |own, before| {
+                    if own == NO_BITS || before == NO_BITS {
+                        return NO_BITS;
+                    }
+                    let difference = match self.unsigned {
+                        true => i64::try_from(i128::from(own) - i128::from(before)).ok(),
+                        false => (own as i64).checked_sub(before as i64),
+                    };
+                    difference.map_or(NO_BITS, |difference| difference as u64)
+                })
+            }
             (LagOutput::Change, _) => self.each(batch, output, NO_NUMBER, |own, before| {
                 (f64::from_bits(own) / f64::from_bits(before) - 1.0).to_bits()
             }),
@@ -54,12 +59,25 @@ impl LagFunction {
     }
 
     #[inline(always)]
-    fn each(&self, batch: &WindowBatch<'_>, output: &mut Vec<u64>, missing: u64, made: impl Fn(u64, u64) -> u64) {
+    fn each(
+        &self,
+        batch: &WindowBatch<'_>,
+        output: &mut Vec<u64>,
+        missing: u64,
+        made: impl Fn(u64, u64) -> u64,
+    ) {
         let input = &batch.inputs[self.input];
         output.extend(
-            batch.spans(self.span).enumerate().map(|(row, (start, end))| {
-                if start > end { made(input.own(row), input.word(row, end)) } else { missing }
-            }),
+            batch
+                .spans(self.span)
+                .enumerate()
+                .map(|(row, (start, end))| {
+                    if start > end {
+                        made(input.own(row), input.word(row, end))
+                    } else {
+                        missing
+                    }
+                }),
         );
     }
 }

@@ -36,7 +36,7 @@ mod validate;
 
 pub use engine::{InputRows, ParallelFor, WindowEngine, run_sequentially};
 pub use plan::{
-    ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength, WindowFunction, WindowInput,
-    WindowOutput, WindowPlan, WindowStat, WordEncoding,
+    ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength,
+    WindowFunction, WindowInput, WindowOutput, WindowPlan, WindowStat, WordEncoding,
 };
 pub use reach::WindowReach;

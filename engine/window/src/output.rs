@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{
-    Array, ArrayData, ArrayRef, BooleanArray, Float32Array, Float64Array, Int32Array, Int64Array, make_array,
+    Array, ArrayData, ArrayRef, BooleanArray, Float32Array, Float64Array, Int32Array, Int64Array,
+    make_array,
 };
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::cast;
@@ -35,7 +36,11 @@ impl PushOutput {
             (WordEncoding::Number, DataType::Float32) => OutputValues::Singles(vec![0.0; rows]),
             _ => OutputValues::Words(vec![0; rows]),
         };
-        PushOutput { keep, data_type: data_type.clone(), values }
+        PushOutput {
+            keep,
+            data_type: data_type.clone(),
+            values,
+        }
     }
 
     /// Writes words to the positions of their rows, or from a start position on if the rows are contiguous. Fillers
@@ -43,7 +48,9 @@ impl PushOutput {
     pub fn put(&mut self, rows: OutputRows<'_>, words: &[u64]) {
         match &mut self.values {
             OutputValues::Words(values) => write_words(values, rows, words, |word| word),
-            OutputValues::Singles(values) => write_words(values, rows, words, |word| f64::from_bits(word) as f32),
+            OutputValues::Singles(values) => {
+                write_words(values, rows, words, |word| f64::from_bits(word) as f32)
+            }
         }
     }
 
@@ -54,10 +61,13 @@ impl PushOutput {
                 let nulls = nulls(&values, |value| !value.is_nan());
                 Ok(Arc::new(Float32Array::new(values.into(), nulls)))
             }
-            (OutputValues::Words(words), WordEncoding::Number) => {
-                from_number_words(words.into_iter().map(f64::from_bits).collect(), &self.data_type)
+            (OutputValues::Words(words), WordEncoding::Number) => from_number_words(
+                words.into_iter().map(f64::from_bits).collect(),
+                &self.data_type,
+            ),
+            (OutputValues::Words(words), WordEncoding::Bits) => {
+                from_bit_words(words, &self.data_type)
             }
-            (OutputValues::Words(words), WordEncoding::Bits) => from_bit_words(words, &self.data_type),
         }
     }
 }
@@ -84,12 +94,20 @@ impl SharedOutput {
     pub fn column(self, keep: WordEncoding, data_type: &DataType) -> Result<ArrayRef> {
         let words: Vec<u64> = self.0.into_iter().map(AtomicU64::into_inner).collect();
         let values = match (keep, data_type) {
-            (WordEncoding::Number, DataType::Float32) => {
-                OutputValues::Singles(words.into_iter().map(|word| f64::from_bits(word) as f32).collect())
-            }
+            (WordEncoding::Number, DataType::Float32) => OutputValues::Singles(
+                words
+                    .into_iter()
+                    .map(|word| f64::from_bits(word) as f32)
+                    .collect(),
+            ),
             _ => OutputValues::Words(words),
         };
-        PushOutput { keep, data_type: data_type.clone(), values }.column()
+        PushOutput {
+            keep,
+            data_type: data_type.clone(),
+            values,
+        }
+        .column()
     }
 }
 
@@ -134,7 +152,10 @@ fn from_number_words(values: Vec<f64>, data_type: &DataType) -> Result<ArrayRef>
             let nulls = nulls(&values, |value| !value.is_nan());
             Arc::new(Float64Array::new(values.into(), nulls))
         }
-        DataType::Int64 => Arc::new(whole(-9_223_372_036_854_775_808.0, 9_223_372_036_854_774_784.0)),
+        DataType::Int64 => Arc::new(whole(
+            -9_223_372_036_854_775_808.0,
+            9_223_372_036_854_774_784.0,
+        )),
         DataType::Int32 | DataType::Date32 | DataType::Time32(_) => {
             // Casts saturate, and turn NaN into zero.
             let nulls = nulls(&values, |value| f64::from(value as i32) == value);
@@ -147,7 +168,10 @@ fn from_number_words(values: Vec<f64>, data_type: &DataType) -> Result<ArrayRef>
             Arc::new(BooleanArray::new(flags, nulls))
         }
         // Up to 32 bits; values out of range become null.
-        other if other.is_integer() => cast(&whole(-9_007_199_254_740_992.0, 9_007_199_254_740_992.0), other)?,
+        other if other.is_integer() => cast(
+            &whole(-9_007_199_254_740_992.0, 9_007_199_254_740_992.0),
+            other,
+        )?,
         other => {
             let nulls = nulls(&values, |value| !value.is_nan());
             cast(&Float64Array::new(values.into(), nulls), other)?
@@ -160,9 +184,11 @@ fn from_bit_words(words: Vec<u64>, data_type: &DataType) -> Result<ArrayRef> {
     let array = Int64Array::new(words.into_iter().map(|word| word as i64).collect(), nulls);
     match data_type {
         DataType::Int64 => Ok(Arc::new(array)),
-        DataType::UInt64 | DataType::Date64 | DataType::Timestamp(..) | DataType::Time64(_) | DataType::Duration(_) => {
-            reinterpret(array, data_type)
-        }
+        DataType::UInt64
+        | DataType::Date64
+        | DataType::Timestamp(..)
+        | DataType::Time64(_)
+        | DataType::Duration(_) => reinterpret(array, data_type),
         DataType::Int32 | DataType::Date32 | DataType::Time32(_) => narrow(array, data_type),
         other => Ok(cast(&array, other)?),
     }
@@ -176,21 +202,35 @@ fn narrow(array: Int64Array, data_type: &DataType) -> Result<ArrayRef> {
 
 /// The same values as another type of the same width.
 fn reinterpret(array: impl Array, data_type: &DataType) -> Result<ArrayRef> {
-    let data: ArrayData = array.into_data().into_builder().data_type(data_type.clone()).build()?;
+    let data: ArrayData = array
+        .into_data()
+        .into_builder()
+        .data_type(data_type.clone())
+        .build()?;
     Ok(make_array(data))
 }
 
 fn nulls<T: Copy>(values: &[T], valid: impl Fn(T) -> bool) -> Option<NullBuffer> {
     // Counting is far cheaper than building a bitmap, and most columns have no nulls.
-    let is_full = values.iter().map(|&value| usize::from(valid(value))).sum::<usize>() == values.len();
-    (!is_full).then(|| NullBuffer::new(BooleanBuffer::collect_bool(values.len(), |row| valid(values[row]))))
+    let is_full = values
+        .iter()
+        .map(|&value| usize::from(valid(value)))
+        .sum::<usize>()
+        == values.len();
+    (!is_full).then(|| {
+        NullBuffer::new(BooleanBuffer::collect_bool(values.len(), |row| {
+            valid(values[row])
+        }))
+    })
 }
 
 /// A time formatted for messages.
 pub(crate) fn format_time(ticks: i64, data_type: &DataType) -> String {
     let show = || -> Result<String> {
         let column = from_bit_words(vec![ticks as u64], data_type)?;
-        Ok(ArrayFormatter::try_new(&column, &FormatOptions::default())?.value(0).to_string())
+        Ok(ArrayFormatter::try_new(&column, &FormatOptions::default())?
+            .value(0)
+            .to_string())
     };
     show().unwrap_or_else(|_| ticks.to_string())
 }

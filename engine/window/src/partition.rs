@@ -35,7 +35,9 @@ impl EncodedRows {
         clear_and_reserve(&mut self.hashes, rows);
         clear_and_reserve(&mut self.times, rows);
         self.inputs.resize_with(inputs, Vec::new);
-        self.inputs.iter_mut().for_each(|input| clear_and_reserve(input, rows));
+        self.inputs
+            .iter_mut()
+            .for_each(|input| clear_and_reserve(input, rows));
     }
 }
 
@@ -118,7 +120,12 @@ impl SeriesPartition {
         // Filled periods are entries without input rows, which `append_history` does not create.
         let is_filled = matches!(asked.plan.gaps, GapHandling::Complete { .. });
         let only_remembers = !asked.emit.contains(&true) && self.memories.is_empty() && !is_filled;
-        self.scratch.arranged.find(&asked.words.hashes, asked.own, &mut self.table, !only_remembers);
+        self.scratch.arranged.find(
+            &asked.words.hashes,
+            asked.own,
+            &mut self.table,
+            !only_remembers,
+        );
         self.wake(known)?;
         self.history.grow(self.table.len());
         if only_remembers {
@@ -133,8 +140,19 @@ impl SeriesPartition {
     }
 
     /// Appends rows without evaluating windows, in input order: first the times of a batch, then each input.
-    fn remember(&mut self, PushRequest { plan, program, words, own, .. }: PushRequest<'_>) -> Result<()> {
-        let SeriesPartition { history, scratch, .. } = self;
+    fn remember(
+        &mut self,
+        PushRequest {
+            plan,
+            program,
+            words,
+            own,
+            ..
+        }: PushRequest<'_>,
+    ) -> Result<()> {
+        let SeriesPartition {
+            history, scratch, ..
+        } = self;
         for (batch, series) in scratch.arranged.series().chunks(BATCH_ROWS).enumerate() {
             let row = |place: usize| {
                 let place = batch * BATCH_ROWS + place;
@@ -143,7 +161,8 @@ impl SeriesPartition {
             for (place, &series) in series.iter().enumerate() {
                 let (at, head) = (row(place), history.head(series));
                 if head.count > 0
-                    && let GapStep::Row { is_gap } = next_step(plan, program, head, words.times[at], at)?
+                    && let GapStep::Row { is_gap } =
+                        next_step(plan, program, head, words.times[at], at)?
                 {
                     self.gaps += u64::from(is_gap);
                 }
@@ -156,8 +175,23 @@ impl SeriesPartition {
     }
 
     /// Fills a batch with rows from place `taken` on; returns the next place.
-    fn fill(&mut self, PushRequest { plan, program, words, own, .. }: PushRequest<'_>, taken: usize) -> Result<usize> {
-        let SeriesPartition { history, memories, scratch, .. } = self;
+    fn fill(
+        &mut self,
+        PushRequest {
+            plan,
+            program,
+            words,
+            own,
+            ..
+        }: PushRequest<'_>,
+        taken: usize,
+    ) -> Result<usize> {
+        let SeriesPartition {
+            history,
+            memories,
+            scratch,
+            ..
+        } = self;
         let waiting = |frontier, series| memories.next_unconsumed(frontier, series as usize);
         let rows = scratch.arranged.len();
         for place in taken..rows {
@@ -187,25 +221,63 @@ impl SeriesPartition {
                 }
             }
             history.push(series, time, waiting);
-            scratch.rows.push(history.row(series, fillers, Some(at as u32)));
+            scratch
+                .rows
+                .push(history.row(series, fillers, Some(at as u32)));
         }
         Ok(rows)
     }
 
     /// Evaluates the batch and passes the requested outputs to `put`.
-    fn compute(&mut self, PushRequest { program, words, emit, .. }: PushRequest<'_>, put: EmitOutputs<'_>) {
-        let SeriesPartition { table, history, memories, scratch, .. } = self;
-        let PushBuffers { rows, distances, space, computed, .. } = scratch;
+    fn compute(
+        &mut self,
+        PushRequest {
+            program,
+            words,
+            emit,
+            ..
+        }: PushRequest<'_>,
+        put: EmitOutputs<'_>,
+    ) {
+        let SeriesPartition {
+            table,
+            history,
+            memories,
+            scratch,
+            ..
+        } = self;
+        let PushBuffers {
+            rows,
+            distances,
+            space,
+            computed,
+            ..
+        } = scratch;
         computed.resize_with(emit.len(), Vec::new);
         history.measure(rows, distances);
         memories.advance(rows, distances, table.len());
-        let (fill, is_read) =
-            (program.fill.unwrap_or(PeriodFill::Null), emit.contains(&true) || !memories.memories.is_empty());
-        history.append(rows, &words.inputs, fill, &memories.batch_distances(distances), is_read);
+        let (fill, is_read) = (
+            program.fill.unwrap_or(PeriodFill::Null),
+            emit.contains(&true) || !memories.memories.is_empty(),
+        );
+        history.append(
+            rows,
+            &words.inputs,
+            fill,
+            &memories.batch_distances(distances),
+            is_read,
+        );
         history.with_batch(rows, distances, |batch| {
             memories.run(batch, table.len(), emit, computed);
-            program.windows.iter().for_each(|windows| windows.run(batch, emit, computed, space));
-            program.copies.iter().filter(|copied| emit[copied.function]).for_each(|copied| copied.run(batch, computed));
+            program
+                .windows
+                .iter()
+                .for_each(|windows| windows.run(batch, emit, computed, space));
+            program
+                .copies
+                .iter()
+                .filter(|copied| emit[copied.function])
+                .for_each(|copied| copied.run(batch, computed));
         });
         let wanted = computed.iter().zip(emit).filter(|(_, wanted)| **wanted);
         put(rows, &mut wanted.map(|(words, _)| words.as_slice()));

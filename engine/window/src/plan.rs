@@ -330,7 +330,8 @@ impl WindowPlan {
     /// The plan as stored: ids of operations and hashes in window states are computed from it, so a change of a
     /// field or variant name needs a new version of both.
     pub fn to_json(&self) -> Result<Value> {
-        serde_json::to_value(self).map_err(|error| Fault::internal("a window plan has no JSON").cause(error))
+        serde_json::to_value(self)
+            .map_err(|error| Fault::internal("a window plan has no JSON").cause(error))
     }
 
     /// Whether both plans have the same series, times and gap policy, so that they can share state.
@@ -346,10 +347,16 @@ impl WindowPlan {
         other: &WindowPlan,
         other_columns: &[C],
     ) -> (Vec<C>, WindowPlan) {
-        let mut both: Vec<(C, WindowInput)> = columns.iter().cloned().zip(self.inputs.iter().cloned()).collect();
+        let mut both: Vec<(C, WindowInput)> = columns
+            .iter()
+            .cloned()
+            .zip(self.inputs.iter().cloned())
+            .collect();
         let mut places = Vec::with_capacity(other.inputs.len());
         for (column, input) in other_columns.iter().zip(&other.inputs) {
-            let known = both.iter().position(|(known, kept)| known == column && kept == input);
+            let known = both
+                .iter()
+                .position(|(known, kept)| known == column && kept == input);
             places.push(known.unwrap_or_else(|| {
                 both.push((column.clone(), input.clone()));
                 both.len() - 1
@@ -365,8 +372,20 @@ impl WindowPlan {
             }
             function
         };
-        let functions = self.functions.iter().cloned().chain(other.functions.iter().map(moved)).collect();
-        (columns, WindowPlan { inputs, functions, ..self.clone() })
+        let functions = self
+            .functions
+            .iter()
+            .cloned()
+            .chain(other.functions.iter().map(moved))
+            .collect();
+        (
+            columns,
+            WindowPlan {
+                inputs,
+                functions,
+                ..self.clone()
+            },
+        )
     }
 }
 

@@ -34,14 +34,19 @@ impl WindowReach {
         all.sort_unstable_by_key(|range| *range.start());
         let mut apart: Vec<RangeInclusive<i64>> = Vec::with_capacity(all.len());
         for range in all {
-            match apart.last_mut().filter(|last| *range.start() <= last.end().saturating_add(1)) {
+            match apart
+                .last_mut()
+                .filter(|last| *range.start() <= last.end().saturating_add(1))
+            {
                 Some(last) => *last = *last.start()..=*last.end().max(range.end()),
                 None => apart.push(range),
             }
         }
         while apart.len() > RANGES_MAX {
             let hole = |at: &usize| apart[*at + 1].start() - apart[*at].end();
-            let Some(at) = (0..apart.len() - 1).min_by_key(hole) else { break };
+            let Some(at) = (0..apart.len() - 1).min_by_key(hole) else {
+                break;
+            };
             let further = apart.remove(at + 1);
             apart[at] = *apart[at].start()..=*further.end();
         }
@@ -51,7 +56,9 @@ impl WindowReach {
     /// The union of both.
     pub fn union(self, other: WindowReach) -> WindowReach {
         match (self, other) {
-            (WindowReach::Ticks(one), WindowReach::Ticks(other)) if one == other => WindowReach::Ticks(one),
+            (WindowReach::Ticks(one), WindowReach::Ticks(other)) if one == other => {
+                WindowReach::Ticks(one)
+            }
             (WindowReach::Ticks(one), WindowReach::Ticks(other)) => {
                 WindowReach::from_ranges(one.into_iter().chain(other))
             }
@@ -62,15 +69,22 @@ impl WindowReach {
     /// The composition: the reach of a window over the output of another one.
     pub fn compose(self, other: WindowReach) -> WindowReach {
         let (one, other) = match (self, other) {
-            (WindowReach::Ticks(one), WindowReach::Ticks(other)) if one.is_empty() => return WindowReach::Ticks(other),
-            (WindowReach::Ticks(one), WindowReach::Ticks(other)) if other.is_empty() => return WindowReach::Ticks(one),
+            (WindowReach::Ticks(one), WindowReach::Ticks(other)) if one.is_empty() => {
+                return WindowReach::Ticks(other);
+            }
+            (WindowReach::Ticks(one), WindowReach::Ticks(other)) if other.is_empty() => {
+                return WindowReach::Ticks(one);
+            }
             (WindowReach::Ticks(one), WindowReach::Ticks(other)) => (one, other),
             _ => return WindowReach::Unbounded,
         };
         let sum = |a: &RangeInclusive<i64>, b: &RangeInclusive<i64>| {
             a.start().saturating_add(*b.start())..=a.end().saturating_add(*b.end())
         };
-        WindowReach::from_ranges(one.iter().flat_map(|a| other.iter().map(move |b| sum(a, b))))
+        WindowReach::from_ranges(
+            one.iter()
+                .flat_map(|a| other.iter().map(move |b| sum(a, b))),
+        )
     }
 }
 
@@ -87,9 +101,11 @@ impl WindowPlan {
     /// The reach of one function.
     pub fn reach_of(&self, compute: &WindowFunction) -> WindowReach {
         match self.gaps {
-            GapHandling::CountRows => compute.distances().map_or(WindowReach::Unbounded, |distances| {
-                WindowReach::from_ranges(distances.into_iter().chain([0..=0]))
-            }),
+            GapHandling::CountRows => compute
+                .distances()
+                .map_or(WindowReach::Unbounded, |distances| {
+                    WindowReach::from_ranges(distances.into_iter().chain([0..=0]))
+                }),
             _ => WindowReach::Unbounded,
         }
     }
@@ -108,20 +124,34 @@ impl WindowFunction {
                 let by = ticks(by)?;
                 Some(vec![by..=by.checked_add(as_of.unwrap_or(0))?])
             }
-            WindowFunction::Diff { by } | WindowFunction::PctChange { by } => ticks(by).map(|by| vec![by..=by]),
-            WindowFunction::Window { frame: SeriesFrame::Rolling { over, gap, closed }, .. } => {
+            WindowFunction::Diff { by } | WindowFunction::PctChange { by } => {
+                ticks(by).map(|by| vec![by..=by])
+            }
+            WindowFunction::Window {
+                frame: SeriesFrame::Rolling { over, gap, closed },
+                ..
+            } => {
                 let (over, gap) = (ticks(over)?, ticks(gap)?);
                 let last = gap.checked_add(over)? - i64::from(!closed.has_first());
                 Some(vec![gap..=last.max(gap)])
             }
             WindowFunction::Window {
-                frame: SeriesFrame::Seasonal { season: SeriesLength::Ticks(season), over, gap },
+                frame:
+                    SeriesFrame::Seasonal {
+                        season: SeriesLength::Ticks(season),
+                        over,
+                        gap,
+                    },
                 ..
             } => {
                 let gap = ticks(gap)?;
-                let last = season.checked_mul(i64::try_from(over).ok()?.checked_sub(1)?)?.checked_add(gap)?;
+                let last = season
+                    .checked_mul(i64::try_from(over).ok()?.checked_sub(1)?)?
+                    .checked_add(gap)?;
                 Some(match over as usize <= RANGES_MAX {
-                    true => (0..over as i64).map(|turn| gap + season * turn..=gap + season * turn).collect(),
+                    true => (0..over as i64)
+                        .map(|turn| gap + season * turn..=gap + season * turn)
+                        .collect(),
                     false => vec![gap..=last],
                 })
             }

@@ -62,17 +62,32 @@ struct WindowView<'a> {
 impl WindowView<'_> {
     /// Distance of a value from the row: number of entries from it up to and including the row.
     fn distance(&self, at: usize) -> u32 {
-        self.distances.map_or_else(|| self.start - at as u32, |distances| distances[at])
+        self.distances
+            .map_or_else(|| self.start - at as u32, |distances| distances[at])
     }
 }
 
 impl WindowEvaluator {
     /// Appends the outputs of the requested functions.
-    pub fn run(&self, batch: &WindowBatch<'_>, emit: &[bool], outputs: &mut [Vec<u64>], space: &mut RollingBuffers) {
+    pub fn run(
+        &self,
+        batch: &WindowBatch<'_>,
+        emit: &[bool],
+        outputs: &mut [Vec<u64>],
+        space: &mut RollingBuffers,
+    ) {
         let wanted = || self.asks.iter().filter(|ask| emit[ask.function]);
-        let Some(most) = wanted().map(|ask| moment_order(ask.stat)).max() else { return };
-        let (mut counts, mut sums) = (std::mem::take(&mut space.counts), std::mem::take(&mut space.sums));
-        let (mut squares, mut shapes) = (std::mem::take(&mut space.squares), std::mem::take(&mut space.shapes));
+        let Some(most) = wanted().map(|ask| moment_order(ask.stat)).max() else {
+            return;
+        };
+        let (mut counts, mut sums) = (
+            std::mem::take(&mut space.counts),
+            std::mem::take(&mut space.sums),
+        );
+        let (mut squares, mut shapes) = (
+            std::mem::take(&mut space.squares),
+            std::mem::take(&mut space.shapes),
+        );
         counts.clear();
         sums.clear();
         squares.clear();
@@ -94,30 +109,42 @@ impl WindowEvaluator {
                 counts.push(count);
                 sums.push(sum);
             }),
-            WordEncoding::Bits => self.each(batch, space, |view, _| counts.push(kernels::count_bits(view.values))),
+            WordEncoding::Bits => self.each(batch, space, |view, _| {
+                counts.push(kernels::count_bits(view.values))
+            }),
         }
         sums.resize(counts.len(), f64::NAN);
         squares.resize(counts.len(), f64::NAN);
         if most > 2 {
             let mut counts = counts.iter();
             self.each(batch, space, |view, _| {
-                shapes.push(kernels::moments(view.values, counts.next().copied().unwrap_or_default()));
+                shapes.push(kernels::moments(
+                    view.values,
+                    counts.next().copied().unwrap_or_default(),
+                ));
             });
         }
         for ask in wanted() {
             let output = &mut outputs[ask.function];
-            let moments =
-                WindowMoments { counts: &counts, sums: &sums, squares: &squares, min: ask.min_periods as f64 };
+            let moments = WindowMoments {
+                counts: &counts,
+                sums: &sums,
+                squares: &squares,
+                min: ask.min_periods as f64,
+            };
             match (ask.stat, moment_order(ask.stat)) {
                 (_, 0) => self.other(ask, batch, &counts, output, space),
                 // Common statistics have a loop of their own, without dispatch per row.
                 (WindowStat::Mean, _) => moments.put(output, from_squares(WindowStat::Mean)),
-                (WindowStat::Std { ddof }, _) => moments.put(output, from_squares(WindowStat::Std { ddof })),
+                (WindowStat::Std { ddof }, _) => {
+                    moments.put(output, from_squares(WindowStat::Std { ddof }))
+                }
                 (stat, 1 | 2) => moments.put(output, from_squares(stat)),
                 (stat, _) => {
                     let mut shapes = shapes.iter().copied();
-                    moments
-                        .put(output, |count, sum, _| from_moments(stat, count, sum, shapes.next().unwrap_or_default()));
+                    moments.put(output, |count, sum, _| {
+                        from_moments(stat, count, sum, shapes.next().unwrap_or_default())
+                    });
                 }
             }
         }
@@ -136,24 +163,46 @@ impl WindowEvaluator {
         let spans = match &self.cover {
             WindowKind::All(span) => {
                 for (row, (start, end)) in batch.spans(*span).enumerate() {
-                    take(WindowView { row, values: input.slice(row, start, end), distances: None, start }, space);
+                    take(
+                        WindowView {
+                            row,
+                            values: input.slice(row, start, end),
+                            distances: None,
+                            start,
+                        },
+                        space,
+                    );
                 }
                 return;
             }
             WindowKind::Last(spans) => spans,
         };
-        let (mut values, mut distances) = (std::mem::take(&mut space.values), std::mem::take(&mut space.distances));
+        let (mut values, mut distances) = (
+            std::mem::take(&mut space.values),
+            std::mem::take(&mut space.distances),
+        );
         for row in 0..batch.rows.len() {
             values.clear();
             distances.clear();
             for span in spans {
-                let (start, end) = (batch.distances[span.start][row], batch.distances[span.end][row]);
+                let (start, end) = (
+                    batch.distances[span.start][row],
+                    batch.distances[span.end][row],
+                );
                 if start > end {
                     distances.push(end + 1);
                     values.push(input.word(row, end));
                 }
             }
-            take(WindowView { row, values: &values, distances: Some(&distances), start: 0 }, space);
+            take(
+                WindowView {
+                    row,
+                    values: &values,
+                    distances: Some(&distances),
+                    start: 0,
+                },
+                space,
+            );
         }
         (space.values, space.distances) = (values, distances);
     }
@@ -168,31 +217,53 @@ impl WindowEvaluator {
         space: &mut RollingBuffers,
     ) {
         let keep = self.keep;
-        let rows = WindowCounts { batch, counts, min: ask.min_periods as f64 };
+        let rows = WindowCounts {
+            batch,
+            counts,
+            min: ask.min_periods as f64,
+        };
         match ask.stat {
-            WindowStat::Min => self.number(rows, output, space, |view, _, _| kernels::minimum(view.values)),
-            WindowStat::Max => self.number(rows, output, space, |view, _, _| kernels::maximum(view.values)),
+            WindowStat::Min => self.number(rows, output, space, |view, _, _| {
+                kernels::minimum(view.values)
+            }),
+            WindowStat::Max => self.number(rows, output, space, |view, _, _| {
+                kernels::maximum(view.values)
+            }),
             WindowStat::ZeroShare => {
-                self.number(rows, output, space, |view, _, count| kernels::zeros(view.values) / count);
+                self.number(rows, output, space, |view, _, count| {
+                    kernels::zeros(view.values) / count
+                });
             }
             WindowStat::Quantile(q) => {
-                self.number(rows, output, space, |view, space, _| quantile(view.values, q, &mut space.sorted));
+                self.number(rows, output, space, |view, space, _| {
+                    quantile(view.values, q, &mut space.sorted)
+                });
             }
-            WindowStat::Slope { unit } => {
-                self.number(rows, output, space, |view, _, count| slope(batch, view, unit, count))
-            }
+            WindowStat::Slope { unit } => self.number(rows, output, space, |view, _, count| {
+                slope(batch, view, unit, count)
+            }),
             WindowStat::SinceNonzero { unit } => {
-                self.number(rows, output, space, |view, _, _| since_nonzero(batch, view, unit));
+                self.number(rows, output, space, |view, _, _| {
+                    since_nonzero(batch, view, unit)
+                });
             }
             WindowStat::Unique => self.word(rows, output, NO_NUMBER, space, |view, space| {
                 distinct(view.values, keep, &mut space.distinct).to_bits()
             }),
             WindowStat::First => self.word(rows, output, keep.missing(), space, |view, _| {
-                let first = view.values.iter().copied().find(|&word| !keep.is_missing(word));
+                let first = view
+                    .values
+                    .iter()
+                    .copied()
+                    .find(|&word| !keep.is_missing(word));
                 first.unwrap_or(keep.missing())
             }),
             WindowStat::Last => self.word(rows, output, keep.missing(), space, |view, _| {
-                let last = view.values.iter().copied().rfind(|&word| !keep.is_missing(word));
+                let last = view
+                    .values
+                    .iter()
+                    .copied()
+                    .rfind(|&word| !keep.is_missing(word));
                 last.unwrap_or(keep.missing())
             }),
             _ => output.resize(output.len() + batch.rows.len(), NO_NUMBER),
@@ -212,7 +283,11 @@ impl WindowEvaluator {
         self.each(rows.batch, space, |view, space| {
             let count = counts.next().copied().unwrap_or_default();
             let enough = count >= rows.min && count > 0.0;
-            output.push(if enough { value(&view, space, count).to_bits() } else { NO_NUMBER });
+            output.push(if enough {
+                value(&view, space, count).to_bits()
+            } else {
+                NO_NUMBER
+            });
         });
     }
 
@@ -255,7 +330,11 @@ impl WindowMoments<'_> {
         let rows = self.counts.iter().zip(self.sums).zip(self.squares);
         output.extend(rows.map(|((&count, &sum), &square)| {
             let value = value(count, sum, square);
-            if count >= self.min { value.to_bits() } else { NO_NUMBER }
+            if count >= self.min {
+                value.to_bits()
+            } else {
+                NO_NUMBER
+            }
         }));
     }
 }
@@ -269,7 +348,12 @@ struct WindowCounts<'a> {
 
 fn quantile(values: &[u64], q: f64, sorted: &mut Vec<f64>) -> f64 {
     sorted.clear();
-    sorted.extend(values.iter().map(|&word| f64::from_bits(word)).filter(|value| !value.is_nan()));
+    sorted.extend(
+        values
+            .iter()
+            .map(|&word| f64::from_bits(word))
+            .filter(|value| !value.is_nan()),
+    );
     let rank = q * (sorted.len() - 1) as f64;
     let below = (rank.floor() as usize).min(sorted.len() - 1);
     let share = rank - below as f64;
@@ -280,11 +364,16 @@ fn quantile(values: &[u64], q: f64, sorted: &mut Vec<f64>) -> f64 {
 
 fn distinct(values: &[u64], keep: WordEncoding, sorted: &mut Vec<u64>) -> f64 {
     sorted.clear();
-    sorted.extend(values.iter().filter(|&&word| !keep.is_missing(word)).map(|&word| match keep {
-        // Normalizes -0.0 to 0.0.
-        WordEncoding::Number => (f64::from_bits(word) + 0.0).to_bits(),
-        WordEncoding::Bits => word,
-    }));
+    sorted.extend(
+        values
+            .iter()
+            .filter(|&&word| !keep.is_missing(word))
+            .map(|&word| match keep {
+                // Normalizes -0.0 to 0.0.
+                WordEncoding::Number => (f64::from_bits(word) + 0.0).to_bits(),
+                WordEncoding::Bits => word,
+            }),
+    );
     sorted.sort_unstable();
     sorted.dedup();
     sorted.len() as f64
@@ -298,17 +387,28 @@ fn slope(batch: &WindowBatch<'_>, view: &WindowView<'_>, unit: Option<i64>, coun
         Some(unit) => (time(at).wrapping_sub(time(0)) as i64) as f64 / unit as f64,
     };
     let points = || {
-        let values = view.values.iter().map(|&word| f64::from_bits(word)).enumerate();
-        values.filter(|(_, value)| !value.is_nan()).map(|(at, value)| (place(at), value))
+        let values = view
+            .values
+            .iter()
+            .map(|&word| f64::from_bits(word))
+            .enumerate();
+        values
+            .filter(|(_, value)| !value.is_nan())
+            .map(|(at, value)| (place(at), value))
     };
-    let (places, values) = points().fold((0.0, 0.0), |(x, y), (place, value)| (x + place, y + value));
+    let (places, values) =
+        points().fold((0.0, 0.0), |(x, y), (place, value)| (x + place, y + value));
     let (place_mean, value_mean) = (places / count, values / count);
     let (mut both, mut squares) = (0.0, 0.0);
     for (place, value) in points() {
         both += (place - place_mean) * (value - value_mean);
         squares += (place - place_mean) * (place - place_mean);
     }
-    if squares > 0.0 { both / squares } else { f64::NAN }
+    if squares > 0.0 {
+        both / squares
+    } else {
+        f64::NAN
+    }
 }
 
 fn since_nonzero(batch: &WindowBatch<'_>, view: &WindowView<'_>, unit: Option<i64>) -> f64 {
@@ -316,7 +416,9 @@ fn since_nonzero(batch: &WindowBatch<'_>, view: &WindowView<'_>, unit: Option<i6
         let value = f64::from_bits(*word);
         !value.is_nan() && value != 0.0
     };
-    let Some(at) = view.values.iter().rposition(nonzero) else { return f64::NAN };
+    let Some(at) = view.values.iter().rposition(nonzero) else {
+        return f64::NAN;
+    };
     match unit {
         None => f64::from(view.distance(at) - 1),
         Some(unit) => {

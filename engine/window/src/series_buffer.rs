@@ -56,19 +56,30 @@ impl SeriesCursor {
     /// The last entry as a batch row.
     #[inline]
     fn row(&self, series: u32, fillers: u32, source: Option<u32>) -> BatchRow {
-        BatchRow { time: self.last, number: self.count - 1, step: self.step, run: self.run, series, fillers, source }
+        BatchRow {
+            time: self.last,
+            number: self.count - 1,
+            step: self.step,
+            run: self.run,
+            series,
+            fillers,
+            source,
+        }
     }
 
     /// Whether all steps are equal, so that the last time and the step determine all times.
     fn is_even(&self) -> bool {
-        self.count < 2 || (0 < self.step && self.step < i64::MAX && u64::from(self.run) + 1 == self.count)
+        self.count < 2
+            || (0 < self.step && self.step < i64::MAX && u64::from(self.run) + 1 == self.count)
     }
 
     /// The times of at most `most` last entries, computed from the last time and the step.
     fn even_times(&self, most: usize) -> impl Iterator<Item = u64> {
         let entries = (u64::from(self.run) + 1).min(self.count).min(most as u64) as i64;
         let (last, step) = (self.last, self.step);
-        (0..entries).rev().map(move |back| last.wrapping_sub(step.wrapping_mul(back)) as u64)
+        (0..entries)
+            .rev()
+            .map(move |back| last.wrapping_sub(step.wrapping_mul(back)) as u64)
     }
 }
 
@@ -92,10 +103,19 @@ pub(crate) struct SeriesBuffer {
 
 impl SeriesBuffer {
     pub fn new(program: &CompiledPlan) -> Self {
-        let CompiledPlan { edges, kept, time_needs, reads_times, .. } = program;
+        let CompiledPlan {
+            edges,
+            kept,
+            time_needs,
+            reads_times,
+            ..
+        } = program;
         SeriesBuffer {
             times: (!time_needs.is_empty()).then(|| SeriesColumn::new(*reads_times)),
-            columns: kept.iter().map(|kept| SeriesColumn::new(!kept.needs.is_empty())).collect(),
+            columns: kept
+                .iter()
+                .map(|kept| SeriesColumn::new(!kept.needs.is_empty()))
+                .collect(),
             ends: vec![Vec::new(); kept.len()],
             edges: edges.clone(),
             kept: kept.clone(),
@@ -116,7 +136,10 @@ impl SeriesBuffer {
     pub fn grow(&mut self, series: usize) {
         if self.heads.len() < series {
             self.heads.resize(series, SeriesCursor::default());
-            self.times.iter_mut().chain(&mut self.columns).for_each(|column| column.grow(series));
+            self.times
+                .iter_mut()
+                .chain(&mut self.columns)
+                .for_each(|column| column.grow(series));
         }
     }
 
@@ -127,7 +150,11 @@ impl SeriesBuffer {
         let before = head.clone();
         if head.count > 0 {
             let step = time.saturating_sub(head.last);
-            head.run = if step == head.step { head.run.saturating_add(1) } else { 1 };
+            head.run = if step == head.step {
+                head.run.saturating_add(1)
+            } else {
+                1
+            };
             head.step = step;
         }
         (head.last, head.count) = (time, head.count + 1);
@@ -138,13 +165,17 @@ impl SeriesBuffer {
             if !self.all_times && times.entries(series as usize).is_empty() {
                 let most = even_times_max(needs, edges, &before);
                 before.even_times(most).for_each(|time| {
-                    times.append(series, time, |times| (times.entries(series as usize).len(), most));
+                    times.append(series, time, |times| {
+                        (times.entries(series as usize).len(), most)
+                    });
                 });
             }
             times.append(series, time as u64, |times| {
                 let entries = times.entries(series as usize);
                 let need =
-                    retained_for_next_row(needs, edges, entries, head.count - 1, |frontier| taken(frontier, series));
+                    retained_for_next_row(needs, edges, entries, head.count - 1, |frontier| {
+                        taken(frontier, series)
+                    });
                 (need as usize, estimate_retained(needs, edges, head.step))
             });
         }
@@ -175,7 +206,12 @@ impl SeriesBuffer {
         let words = self.times.as_ref().map_or(&[][..], SeriesColumn::words);
         let pace = StepPattern::of(rows);
         for (edge, distances) in self.edges.iter().zip(distances) {
-            edge.distances(rows, &pace, |row| &words[self.time_starts[row]..self.time_ends[row]], distances);
+            edge.distances(
+                rows,
+                &pace,
+                |row| &words[self.time_starts[row]..self.time_ends[row]],
+                distances,
+            );
         }
     }
 
@@ -189,20 +225,36 @@ impl SeriesBuffer {
         marks: &BatchDistances<'_>,
         is_read: bool,
     ) {
-        let columns = self.columns.iter_mut().zip(&self.kept).zip(inputs).zip(&mut self.ends);
+        let columns = self
+            .columns
+            .iter_mut()
+            .zip(&self.kept)
+            .zip(inputs)
+            .zip(&mut self.ends);
         for (((column, kept), words), ends) in columns {
             let first = rows.first().filter(|_| is_read);
-            let back = first.map_or(0, |row| estimate_retained(&kept.needs, &self.edges, row.step));
-            column.touch(rows.iter().map(|row| row.series), back.min(PREFETCHED_WORDS));
+            let back = first.map_or(0, |row| {
+                estimate_retained(&kept.needs, &self.edges, row.step)
+            });
+            column.touch(
+                rows.iter().map(|row| row.series),
+                back.min(PREFETCHED_WORDS),
+            );
             ends.clear();
             for (at, row) in rows.iter().enumerate() {
-                let need =
-                    || (marks.retained_entries(&kept.needs, at), estimate_retained(&kept.needs, &self.edges, row.step));
+                let need = || {
+                    (
+                        marks.retained_entries(&kept.needs, at),
+                        estimate_retained(&kept.needs, &self.edges, row.step),
+                    )
+                };
                 if row.fillers > 0 {
                     append_fillers(column, kept, row, fill, need);
                 }
                 match row.source {
-                    Some(source) => ends.push(column.append(row.series, words[source as usize], |_| need())),
+                    Some(source) => {
+                        ends.push(column.append(row.series, words[source as usize], |_| need()))
+                    }
                     None => ends.push(column.end(row.series)),
                 }
             }
@@ -212,11 +264,20 @@ impl SeriesBuffer {
     /// Appends the inputs of rows whose times were pushed, without evaluating windows. `row` maps to the input
     /// rows. A series with several rows may retain more entries than necessary.
     pub fn remember(&mut self, series: &[u32], row: impl Fn(usize) -> usize, inputs: &[Vec<u64>]) {
-        let SeriesBuffer { edges, kept, heads, times, columns, .. } = self;
+        let SeriesBuffer {
+            edges,
+            kept,
+            heads,
+            times,
+            columns,
+            ..
+        } = self;
         for ((column, kept), words) in columns.iter_mut().zip(&*kept).zip(inputs) {
             for (place, &series) in series.iter().enumerate() {
                 column.append(series, words[row(place)], |_| {
-                    let times = times.as_ref().map_or(&[][..], |times| times.entries(series as usize));
+                    let times = times
+                        .as_ref()
+                        .map_or(&[][..], |times| times.entries(series as usize));
                     let row = heads[series as usize].row(series, 0, None);
                     (
                         retained_entries_of_row(&kept.needs, edges, &row, times),
@@ -228,20 +289,40 @@ impl SeriesBuffer {
     }
 
     /// Calls `run` with the batch.
-    pub fn with_batch(&self, rows: &[BatchRow], distances: &[Vec<u32>], run: impl FnOnce(&WindowBatch<'_>)) {
+    pub fn with_batch(
+        &self,
+        rows: &[BatchRow],
+        distances: &[Vec<u32>],
+        run: impl FnOnce(&WindowBatch<'_>),
+    ) {
         let words = self.times.as_ref().map_or(&[][..], SeriesColumn::words);
-        let times = EntryColumn { words, ends: if self.all_times { &self.time_ends } else { &[] } };
+        let times = EntryColumn {
+            words,
+            ends: if self.all_times { &self.time_ends } else { &[] },
+        };
         let columns = self.columns.iter().zip(&self.ends);
-        let inputs: Vec<EntryColumn<'_>> =
-            columns.map(|(column, ends)| EntryColumn { words: column.words(), ends }).collect();
-        run(&WindowBatch { rows, times, inputs: &inputs, distances });
+        let inputs: Vec<EntryColumn<'_>> = columns
+            .map(|(column, ends)| EntryColumn {
+                words: column.words(),
+                ends,
+            })
+            .collect();
+        run(&WindowBatch {
+            rows,
+            times,
+            inputs: &inputs,
+            distances,
+        });
     }
 
     /// Releases the batch after it is evaluated.
     pub fn next_batch(&mut self) {
         self.time_starts.clear();
         self.time_ends.clear();
-        self.times.iter_mut().chain(&mut self.columns).for_each(SeriesColumn::next_batch);
+        self.times
+            .iter_mut()
+            .chain(&mut self.columns)
+            .for_each(SeriesColumn::next_batch);
     }
 
     /// The entries that future rows need: the times if they are stored, then the inputs. `even` is a buffer for
@@ -260,8 +341,16 @@ impl SeriesBuffer {
         let kept = self.times.as_ref().map(|times| times.entries(series));
         let (even, count) = (&even[..], head.count);
         let times = kept.map(|kept| if kept.is_empty() { even } else { kept });
-        let needs = self.times.iter().map(|_| &self.time_needs).chain(self.kept.iter().map(|kept| &kept.needs));
-        let columns = times.into_iter().chain(self.columns.iter().map(move |column| column.entries(series)));
+        let needs = self
+            .times
+            .iter()
+            .map(|_| &self.time_needs)
+            .chain(self.kept.iter().map(|kept| &kept.needs));
+        let columns = times.into_iter().chain(
+            self.columns
+                .iter()
+                .map(move |column| column.entries(series)),
+        );
         let times = times.unwrap_or(&[]);
         columns.zip(needs).map(move |(entries, needs)| {
             let need = retained_for_next_row(needs, &self.edges, times, count, &taken);
@@ -271,11 +360,25 @@ impl SeriesBuffer {
 
     /// Whether the columns of a series with `count` entries contain everything that future rows need: the times if
     /// they are stored, then the inputs.
-    pub fn has_needed(&self, count: u64, columns: &[Vec<u64>], taken: impl Fn(usize) -> u64) -> bool {
-        let times = if self.has_times() { columns[0].as_slice() } else { &[] };
-        let needs = self.times.iter().map(|_| &self.time_needs).chain(self.kept.iter().map(|kept| &kept.needs));
+    pub fn has_needed(
+        &self,
+        count: u64,
+        columns: &[Vec<u64>],
+        taken: impl Fn(usize) -> u64,
+    ) -> bool {
+        let times = if self.has_times() {
+            columns[0].as_slice()
+        } else {
+            &[]
+        };
+        let needs = self
+            .times
+            .iter()
+            .map(|_| &self.time_needs)
+            .chain(self.kept.iter().map(|kept| &kept.needs));
         columns.iter().zip(needs).all(|(words, needs)| {
-            words.len() as u64 >= retained_for_next_row(needs, &self.edges, times, count, &taken).min(count)
+            words.len() as u64
+                >= retained_for_next_row(needs, &self.edges, times, count, &taken).min(count)
         })
     }
 
@@ -291,36 +394,71 @@ impl SeriesBuffer {
 
     /// Appends a decoded series: its number of entries, its last time and its columns. `next` is the approximate
     /// number of series that follow.
-    pub fn restore<'a>(&mut self, count: u64, last: i64, mut columns: impl Iterator<Item = &'a [u64]>, next: usize) {
-        let mut head = SeriesCursor { count, last, ..SeriesCursor::default() };
+    pub fn restore<'a>(
+        &mut self,
+        count: u64,
+        last: i64,
+        mut columns: impl Iterator<Item = &'a [u64]>,
+        next: usize,
+    ) {
+        let mut head = SeriesCursor {
+            count,
+            last,
+            ..SeriesCursor::default()
+        };
         if let Some(times) = &mut self.times {
             let words = columns.next().unwrap_or(&[]);
             for pair in words.windows(2) {
                 let step = (pair[1] as i64).saturating_sub(pair[0] as i64);
-                head.run = if step == head.step { head.run.saturating_add(1) } else { 1 };
+                head.run = if step == head.step {
+                    head.run.saturating_add(1)
+                } else {
+                    1
+                };
                 head.step = step;
             }
-            times.restore(if !self.all_times && head.is_even() { &[] } else { words }, next);
+            times.restore(
+                if !self.all_times && head.is_even() {
+                    &[]
+                } else {
+                    words
+                },
+                next,
+            );
         }
-        self.columns.iter_mut().zip(columns).for_each(|(column, words)| column.restore(words, next));
+        self.columns
+            .iter_mut()
+            .zip(columns)
+            .for_each(|(column, words)| column.restore(words, next));
         self.heads.push(head);
     }
 
     /// Removes a series; the last series takes its number.
     pub fn remove(&mut self, series: usize) {
         self.heads.swap_remove(series);
-        self.times.iter_mut().chain(&mut self.columns).for_each(|column| column.remove(series));
+        self.times
+            .iter_mut()
+            .chain(&mut self.columns)
+            .for_each(|column| column.remove(series));
     }
 
     /// Removes all series but one.
     pub fn keep_only(&mut self, series: usize) {
         self.heads.swap(0, series);
         self.heads.truncate(1);
-        self.times.iter_mut().chain(&mut self.columns).for_each(|column| column.keep_only(series));
+        self.times
+            .iter_mut()
+            .chain(&mut self.columns)
+            .for_each(|column| column.keep_only(series));
     }
 
     pub fn bytes(&self) -> usize {
-        let columns: usize = self.times.iter().chain(&self.columns).map(SeriesColumn::bytes).sum();
+        let columns: usize = self
+            .times
+            .iter()
+            .chain(&self.columns)
+            .map(SeriesColumn::bytes)
+            .sum();
         let ends: usize = self.ends.iter().map(Vec::capacity).sum();
         let batch = ends + self.time_starts.capacity() + self.time_ends.capacity();
         self.heads.capacity() * size_of::<SeriesCursor>() + columns + batch * size_of::<usize>()
@@ -337,13 +475,21 @@ pub(crate) struct BatchDistances<'a> {
 impl BatchDistances<'_> {
     /// Number of entries before a row's own that must be retained.
     fn retained_entries(&self, needs: &[EntryRetention], row: usize) -> usize {
-        retained_entries(needs, |edge| self.distances[edge][row], |frontier| self.spans[frontier][row].0)
+        retained_entries(
+            needs,
+            |edge| self.distances[edge][row],
+            |frontier| self.spans[frontier][row].0,
+        )
     }
 }
 
 /// Number of entries before a row's own that must be retained, given the distances of the bounds and of the first
 /// unconsumed entries of the frontiers.
-fn retained_entries(needs: &[EntryRetention], edge: impl Fn(usize) -> u32, frontier: impl Fn(usize) -> u32) -> usize {
+fn retained_entries(
+    needs: &[EntryRetention],
+    edge: impl Fn(usize) -> u32,
+    frontier: impl Fn(usize) -> u32,
+) -> usize {
     let needs = needs.iter().map(|need| match *need {
         EntryRetention::From(start) => edge(start),
         EntryRetention::Latest(start, end) => edge(start).min(edge(end).saturating_add(1)),
@@ -353,7 +499,12 @@ fn retained_entries(needs: &[EntryRetention], edge: impl Fn(usize) -> u32, front
 }
 
 /// The same for a single row, without frontiers. `times` are the last times of its series.
-fn retained_entries_of_row(needs: &[EntryRetention], edges: &[WindowBound], row: &BatchRow, times: &[u64]) -> usize {
+fn retained_entries_of_row(
+    needs: &[EntryRetention],
+    edges: &[WindowBound],
+    row: &BatchRow,
+    times: &[u64],
+) -> usize {
     let rows = std::slice::from_ref(row);
     let pace = StepPattern::of(rows);
     let distance = |edge: usize| {
@@ -377,7 +528,11 @@ fn retained_for_next_row(
         EntryRetention::From(edge) => distance(edge),
         EntryRetention::Latest(start, end) => {
             // A bound at distance zero follows the future row itself.
-            let last = if edges[end].is_own() { 0 } else { distance(end).saturating_add(1) };
+            let last = if edges[end].is_own() {
+                0
+            } else {
+                distance(end).saturating_add(1)
+            };
             distance(start).min(last)
         }
         EntryRetention::Frontier(frontier) => count.saturating_sub(taken(frontier)),
@@ -415,9 +570,11 @@ fn append_fillers(
     for filler in 0..row.fillers {
         let word = match (fill, kept.fillable) {
             (PeriodFill::Zero, FillSupport::Zero) => 0,
-            (PeriodFill::Forward, FillSupport::Zero | FillSupport::Forward) => {
-                column.entries(row.series as usize).last().copied().unwrap_or(kept.keep.missing())
-            }
+            (PeriodFill::Forward, FillSupport::Zero | FillSupport::Forward) => column
+                .entries(row.series as usize)
+                .last()
+                .copied()
+                .unwrap_or(kept.keep.missing()),
             _ => kept.keep.missing(),
         };
         let following = (row.fillers - filler) as usize - usize::from(row.source.is_none());

@@ -56,10 +56,15 @@ impl SeriesColumn {
 
     /// Ensures a slab for each of `series` series.
     pub fn grow(&mut self, series: usize) {
-        self.slabs.reserve(series.saturating_sub(self.lists.len()), self.class);
+        self.slabs
+            .reserve(series.saturating_sub(self.lists.len()), self.class);
         while self.lists.len() < series {
             let at = self.slabs.allocate(self.class);
-            self.lists.push(SlabSlice { at, length: 0, class: self.class });
+            self.lists.push(SlabSlice {
+                at,
+                length: 0,
+                class: self.class,
+            });
         }
     }
 
@@ -94,8 +99,12 @@ impl SeriesColumn {
             }
             let list = &self.lists[series as usize];
             let length = list.length as usize;
-            let places = (length.saturating_sub(back)..length).step_by(LINE_WORDS).chain([length]);
-            places.fold(touched, |touched, at| touched ^ words.get(list.at + at).copied().unwrap_or(0))
+            let places = (length.saturating_sub(back)..length)
+                .step_by(LINE_WORDS)
+                .chain([length]);
+            places.fold(touched, |touched, at| {
+                touched ^ words.get(list.at + at).copied().unwrap_or(0)
+            })
         });
         std::hint::black_box(touched);
     }
@@ -103,7 +112,12 @@ impl SeriesColumn {
     /// Appends an entry and returns its end. `need` is called if the slab is full. It returns how many of the
     /// previous entries must stay, and an estimate of how many ever will.
     #[inline]
-    pub fn append(&mut self, series: u32, word: u64, need: impl FnOnce(&Self) -> (usize, usize)) -> usize {
+    pub fn append(
+        &mut self,
+        series: u32,
+        word: u64,
+        need: impl FnOnce(&Self) -> (usize, usize),
+    ) -> usize {
         let list = &self.lists[series as usize];
         if list.length as usize == self.slabs.capacity(list.class) {
             let (need, estimate) = need(self);
@@ -131,10 +145,15 @@ impl SeriesColumn {
         let end = list.at + length;
         // Series are alike: what one needs, the others will need soon.
         let words = (self.slabs.items().len() * GROWTH_MAX).min(GROWTH_WORDS_MAX);
-        self.slabs.reserve(self.lists.len().min(words / self.slabs.capacity(to)), to);
+        self.slabs
+            .reserve(self.lists.len().min(words / self.slabs.capacity(to)), to);
         let at = self.slabs.copy(end - kept..end, to);
         self.left.push((list.at, list.class));
-        self.lists[series as usize] = SlabSlice { at, length: kept as u32, class: to };
+        self.lists[series as usize] = SlabSlice {
+            at,
+            length: kept as u32,
+            class: to,
+        };
     }
 
     /// Frees the vacated slabs after the batch is evaluated.
@@ -146,11 +165,18 @@ impl SeriesColumn {
 
     /// Appends a series with these entries; `next` is the approximate number of series that follow.
     pub fn restore(&mut self, words: &[u64], next: usize) {
-        let class = self.slabs.class_for(words.len() * 4 / 3 + 1).max(self.class);
+        let class = self
+            .slabs
+            .class_for(words.len() * 4 / 3 + 1)
+            .max(self.class);
         self.slabs.reserve(next + 1, class);
         let at = self.slabs.allocate(class);
         self.slabs.items_mut()[at..at + words.len()].copy_from_slice(words);
-        self.lists.push(SlabSlice { at, length: words.len() as u32, class });
+        self.lists.push(SlabSlice {
+            at,
+            length: words.len() as u32,
+            class,
+        });
     }
 
     /// Removes a series; the last series takes its number.

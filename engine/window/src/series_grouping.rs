@@ -19,17 +19,30 @@ pub(crate) struct SeriesGrouping {
 impl SeriesGrouping {
     /// Resolves the series of all rows, or of the rows in `own`, by the hashes of their keys. Rows are grouped only
     /// with `together`.
-    pub fn find(&mut self, hashes: &[u128], own: Option<&[u32]>, table: &mut SeriesTable, together: bool) {
+    pub fn find(
+        &mut self,
+        hashes: &[u128],
+        own: Option<&[u32]>,
+        table: &mut SeriesTable,
+        together: bool,
+    ) {
         self.series.clear();
         match own {
-            None => self.series.extend(hashes.iter().map(|&hash| table.resolve(hash))),
-            Some(own) => self.series.extend(own.iter().map(|&row| table.resolve(hashes[row as usize]))),
+            None => self
+                .series
+                .extend(hashes.iter().map(|&hash| table.resolve(hash))),
+            Some(own) => self
+                .series
+                .extend(own.iter().map(|&row| table.resolve(hashes[row as usize]))),
         }
         self.order.clear();
         if !together {
             return;
         }
-        let (Some(&first), Some(&last)) = (self.series.iter().min(), self.series.iter().max()) else { return };
+        let (Some(&first), Some(&last)) = (self.series.iter().min(), self.series.iter().max())
+        else {
+            return;
+        };
         let series = (last - first) as usize + 1;
         if series * ROWS_PER_SERIES <= self.series.len() && !self.series.is_sorted() {
             self.arrange(first, series);

@@ -36,7 +36,12 @@ struct HashedDictionary {
 
 impl SeriesHasher {
     /// Appends the hash of each row's keys.
-    pub fn hash(&mut self, columns: &[ArrayRef], rows: usize, hashes: &mut Vec<u128>) -> Result<()> {
+    pub fn hash(
+        &mut self,
+        columns: &[ArrayRef],
+        rows: usize,
+        hashes: &mut Vec<u128>,
+    ) -> Result<()> {
         let before = hashes.len();
         hashes.resize(before + rows, 0);
         let hashes = &mut hashes[before..];
@@ -46,7 +51,9 @@ impl SeriesHasher {
             let factor = xxh3_128_with_seed(&[], place as u64) | 1;
             match column.data_type() {
                 DataType::Dictionary(..) => add_dictionary(column, factor, seen, hashes)?,
-                _ => each_hash(column, |row, hash| hashes[row] = hashes[row].wrapping_add(hash.wrapping_mul(factor)))?,
+                _ => each_hash(column, |row, hash| {
+                    hashes[row] = hashes[row].wrapping_add(hash.wrapping_mul(factor))
+                })?,
             }
         }
         Ok(())
@@ -54,7 +61,8 @@ impl SeriesHasher {
 
     pub fn bytes(&self) -> usize {
         let seen = self.seen.iter().flatten();
-        seen.map(|seen| seen.values.get_array_memory_size() + seen.hashes.capacity() * 16).sum()
+        seen.map(|seen| seen.values.get_array_memory_size() + seen.hashes.capacity() * 16)
+            .sum()
     }
 }
 
@@ -66,17 +74,28 @@ fn add_dictionary(
 ) -> Result<()> {
     let dictionary = column.as_any_dictionary();
     let values = dictionary.values();
-    if !seen.as_ref().is_some_and(|seen| Arc::ptr_eq(&seen.values, values)) {
-        *seen = Some(HashedDictionary { values: values.clone(), hashes: Arc::default(), rows: 0 });
+    if !seen
+        .as_ref()
+        .is_some_and(|seen| Arc::ptr_eq(&seen.values, values))
+    {
+        *seen = Some(HashedDictionary {
+            values: values.clone(),
+            hashes: Arc::default(),
+            rows: 0,
+        });
     }
-    let Some(seen) = seen else { return Err(Fault::internal("a dictionary was not cached")) };
+    let Some(seen) = seen else {
+        return Err(Fault::internal("a dictionary was not cached"));
+    };
     seen.rows += column.len();
     let keys = keys_of(dictionary.keys())?;
     let null = NULL.wrapping_mul(factor);
     // Hashing a large dictionary that few rows use would cost more than hashing the rows.
     if seen.hashes.len() < values.len() && seen.rows < values.len() {
         let used = arrow::compute::take(values, &keys, None)?;
-        return each_hash(&used, |row, hash| hashes[row] = hashes[row].wrapping_add(hash.wrapping_mul(factor)));
+        return each_hash(&used, |row, hash| {
+            hashes[row] = hashes[row].wrapping_add(hash.wrapping_mul(factor))
+        });
     }
     if seen.hashes.len() < values.len() {
         let mut table = vec![0; values.len()];
@@ -99,34 +118,62 @@ fn add_dictionary(
 fn keys_of(keys: &dyn Array) -> Result<Int32Array> {
     match keys.as_primitive_opt::<Int32Type>() {
         Some(keys) => Ok(keys.clone()),
-        None => Ok(cast(keys, &DataType::Int32)?.as_primitive::<Int32Type>().clone()),
+        None => Ok(cast(keys, &DataType::Int32)?
+            .as_primitive::<Int32Type>()
+            .clone()),
     }
 }
 
 /// Passes the hash of each value of a plain column to `take`.
 fn each_hash(column: &ArrayRef, mut take: impl FnMut(usize, u128)) -> Result<()> {
     let mut bytes = |row: usize, value: Option<&[u8]>| {
-        take(row, value.map_or(NULL, |value| xxh3_128_with_seed(value, BYTES)));
+        take(
+            row,
+            value.map_or(NULL, |value| xxh3_128_with_seed(value, BYTES)),
+        );
     };
     match column.data_type() {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
-            let Some(text) = TextRef::new(column) else { return Err(Fault::internal("strings of an unknown layout")) };
-            text.iter().enumerate().for_each(|(row, value)| bytes(row, value.map(str::as_bytes)));
+            let Some(text) = TextRef::new(column) else {
+                return Err(Fault::internal("strings of an unknown layout"));
+            };
+            text.iter()
+                .enumerate()
+                .for_each(|(row, value)| bytes(row, value.map(str::as_bytes)));
         }
-        DataType::Binary => column.as_binary::<i32>().iter().enumerate().for_each(|(row, value)| bytes(row, value)),
+        DataType::Binary => column
+            .as_binary::<i32>()
+            .iter()
+            .enumerate()
+            .for_each(|(row, value)| bytes(row, value)),
         DataType::LargeBinary => {
-            column.as_binary::<i64>().iter().enumerate().for_each(|(row, value)| bytes(row, value));
+            column
+                .as_binary::<i64>()
+                .iter()
+                .enumerate()
+                .for_each(|(row, value)| bytes(row, value));
         }
-        DataType::BinaryView => column.as_binary_view().iter().enumerate().for_each(|(row, value)| bytes(row, value)),
+        DataType::BinaryView => column
+            .as_binary_view()
+            .iter()
+            .enumerate()
+            .for_each(|(row, value)| bytes(row, value)),
         DataType::FixedSizeBinary(_) => {
-            column.as_fixed_size_binary().iter().enumerate().for_each(|(row, value)| bytes(row, value));
+            column
+                .as_fixed_size_binary()
+                .iter()
+                .enumerate()
+                .for_each(|(row, value)| bytes(row, value));
         }
         DataType::Float16 | DataType::Float32 | DataType::Float64 => {
             let mut values = Vec::new();
             encoding::encode_numbers(column, &mut values)?;
             for (row, value) in values.into_iter().enumerate() {
                 // Both zeros are one key.
-                let hash = xxh3_128_with_seed(&(f64::from_bits(value) + 0.0).to_bits().to_le_bytes(), FLOAT);
+                let hash = xxh3_128_with_seed(
+                    &(f64::from_bits(value) + 0.0).to_bits().to_le_bytes(),
+                    FLOAT,
+                );
                 take(row, if column.is_null(row) { NULL } else { hash });
             }
         }
@@ -134,7 +181,12 @@ fn each_hash(column: &ArrayRef, mut take: impl FnMut(usize, u128)) -> Result<()>
             let integers = encoding::integers(column)?;
             let integers = integers.as_primitive::<Int64Type>();
             for (row, value) in integers.iter().enumerate() {
-                take(row, value.map_or(NULL, |value| xxh3_128_with_seed(&value.to_le_bytes(), INTEGER)));
+                take(
+                    row,
+                    value.map_or(NULL, |value| {
+                        xxh3_128_with_seed(&value.to_le_bytes(), INTEGER)
+                    }),
+                );
             }
         }
         _ => return each_hash(&cast(column, &DataType::Utf8)?, take),

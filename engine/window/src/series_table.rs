@@ -53,12 +53,17 @@ impl SeriesTable {
     fn look_up(&mut self, hash: u128) -> u32 {
         let hashes = &mut self.hashes;
         let last = self.last as usize;
-        let series = match self.table.find(hash as u64, |&series| hashes[series as usize] == hash) {
+        let series = match self
+            .table
+            .find(hash as u64, |&series| hashes[series as usize] == hash)
+        {
             Some(&series) => series,
             None => {
                 let series = hashes.len() as u32;
                 hashes.push(hash);
-                self.table.insert_unique(hash as u64, series, |&series| hashes[series as usize] as u64);
+                self.table.insert_unique(hash as u64, series, |&series| {
+                    hashes[series as usize] as u64
+                });
                 // Inserted between the last series and its successor.
                 self.next.push(self.next.get(last).copied().unwrap_or(0));
                 series
@@ -73,7 +78,8 @@ impl SeriesTable {
     pub fn remove(&mut self, series: usize) {
         let moved = self.hashes.len() - 1;
         let (hashes, table) = (&self.hashes, &mut self.table);
-        let place = |hash: u128, number: usize| (hash as u64, move |&known: &u32| known as usize == number);
+        let place =
+            |hash: u128, number: usize| (hash as u64, move |&known: &u32| known as usize == number);
         let (hash, is_it) = place(hashes[series], series);
         if let Ok(found) = table.find_entry(hash, is_it) {
             found.remove();

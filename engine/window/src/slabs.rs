@@ -10,7 +10,11 @@ pub(crate) struct SlabAllocator<T> {
 
 impl<T: Copy + Default> SlabAllocator<T> {
     pub fn new(first: usize) -> Self {
-        SlabAllocator { items: Vec::new(), free: Vec::new(), first }
+        SlabAllocator {
+            items: Vec::new(),
+            free: Vec::new(),
+            first,
+        }
     }
 
     #[inline]
@@ -31,7 +35,10 @@ impl<T: Copy + Default> SlabAllocator<T> {
 
     /// The smallest class that holds this many items.
     pub fn class_for(&self, items: usize) -> u8 {
-        items.div_ceil(self.first).next_power_of_two().trailing_zeros() as u8
+        items
+            .div_ceil(self.first)
+            .next_power_of_two()
+            .trailing_zeros() as u8
     }
 
     /// Allocates a slab with arbitrary content; returns its start.
@@ -47,9 +54,13 @@ impl<T: Copy + Default> SlabAllocator<T> {
 
     /// Reserves memory for about this many slabs of a class: growing once copies once.
     pub fn reserve(&mut self, slabs: usize, class: u8) {
-        let is_free = self.free.get(usize::from(class)).is_some_and(|free| !free.is_empty());
+        let is_free = self
+            .free
+            .get(usize::from(class))
+            .is_some_and(|free| !free.is_empty());
         if !is_free && self.items.capacity() - self.items.len() < self.capacity(class) {
-            self.items.reserve(slabs.saturating_mul(self.capacity(class)));
+            self.items
+                .reserve(slabs.saturating_mul(self.capacity(class)));
         }
     }
 
@@ -71,7 +82,11 @@ impl<T: Copy + Default> SlabAllocator<T> {
 
     /// Bytes of all slabs ever allocated.
     pub fn bytes(&self) -> usize {
-        let free: usize = self.free.iter().map(|list| list.capacity() * size_of::<usize>()).sum();
+        let free: usize = self
+            .free
+            .iter()
+            .map(|list| list.capacity() * size_of::<usize>())
+            .sum();
         self.items.len() * size_of::<T>() + free
     }
 }

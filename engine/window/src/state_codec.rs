@@ -31,9 +31,17 @@ enum SeriesLocation {
 impl SeriesPartition {
     /// All series, active and evicted.
     fn found(&self) -> impl Iterator<Item = (u128, SeriesLocation)> {
-        let awake = (0..self.table.len() as u32)
-            .map(|series| (self.table.hash(series as usize), SeriesLocation::Awake(series)));
-        awake.chain(self.resting.records().map(|(hash, place)| (hash, SeriesLocation::Resting(place))))
+        let awake = (0..self.table.len() as u32).map(|series| {
+            (
+                self.table.hash(series as usize),
+                SeriesLocation::Awake(series),
+            )
+        });
+        awake.chain(
+            self.resting
+                .records()
+                .map(|(hash, place)| (hash, SeriesLocation::Resting(place))),
+        )
     }
 
     fn hash(&self, found: SeriesLocation) -> u128 {
@@ -44,19 +52,27 @@ impl SeriesPartition {
     }
 
     /// Encodes the state of one active series.
-    pub(crate) fn encode_series(&self, series: usize, even: &mut Vec<u64>, bytes: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn encode_series(
+        &self,
+        series: usize,
+        even: &mut Vec<u64>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<()> {
         bytes.clear();
         let mut out = StateEncoder(bytes);
         let head = self.history.head(series as u32);
         out.varint(head.count)?;
         out.signed(head.last)?;
-        let columns = self.history.needed(series, even, |frontier| self.memories.next_unconsumed(frontier, series));
+        let columns = self.history.needed(series, even, |frontier| {
+            self.memories.next_unconsumed(frontier, series)
+        });
         for (column, words) in columns.enumerate() {
             out.varint(words.len() as u64)?;
             match column {
                 // Consecutive times differ by little.
                 0 if self.history.has_times() => {
-                    (1..words.len()).try_for_each(|at| out.varint(words[at].wrapping_sub(words[at - 1])))?;
+                    (1..words.len())
+                        .try_for_each(|at| out.varint(words[at].wrapping_sub(words[at - 1])))?;
                 }
                 _ => out.words(words)?,
             }
@@ -64,11 +80,19 @@ impl SeriesPartition {
         for frontier in &self.memories.frontiers {
             out.varint(head.count - frontier.taken[series])?;
         }
-        self.memories.memories.iter().try_for_each(|memory| memory.encode(series, &mut out))
+        self.memories
+            .memories
+            .iter()
+            .try_for_each(|memory| memory.encode(series, &mut out))
     }
 
     /// Decodes one series and appends it as an active one. `next` is the number of series decoded after it.
-    pub(crate) fn decode_series(&mut self, mut bytes: &[u8], columns: &mut Vec<Vec<u64>>, next: usize) -> Result<()> {
+    pub(crate) fn decode_series(
+        &mut self,
+        mut bytes: &[u8],
+        columns: &mut Vec<Vec<u64>>,
+        next: usize,
+    ) -> Result<()> {
         let mut input = StateDecoder(&mut bytes);
         let (count, last) = (input.varint()?, input.signed()?);
         if count > COUNT_MAX {
@@ -89,7 +113,10 @@ impl SeriesPartition {
             }
             // Steps are subtracted backward from the last time.
             let mut time = last as u64;
-            words.iter_mut().rev().for_each(|word| time = time.wrapping_sub(std::mem::replace(word, time)));
+            words
+                .iter_mut()
+                .rev()
+                .for_each(|word| time = time.wrapping_sub(std::mem::replace(word, time)));
             if length > 0 {
                 words.insert(0, time);
             }
@@ -97,18 +124,28 @@ impl SeriesPartition {
                 return Err(corrupt("times out of order"));
             }
         }
-        self.history.restore(count, last, columns.iter().map(Vec::as_slice), next);
+        self.history
+            .restore(count, last, columns.iter().map(Vec::as_slice), next);
         for frontier in &mut self.memories.frontiers {
             let taken = count.checked_sub(input.varint()?);
-            frontier.taken.push(taken.ok_or_else(|| corrupt("a frontier beyond its entries"))?);
+            frontier
+                .taken
+                .push(taken.ok_or_else(|| corrupt("a frontier beyond its entries"))?);
         }
         let frontiers = &self.memories.frontiers;
         let taken = |frontier: usize| frontiers[frontier].taken.last().copied().unwrap_or(0);
         if !self.history.has_needed(count, columns, taken) {
             return Err(corrupt("too few entries"));
         }
-        self.memories.memories.iter_mut().try_for_each(|memory| memory.decode(&mut input))?;
-        if bytes.is_empty() { Ok(()) } else { Err(corrupt("extra bytes after a series")) }
+        self.memories
+            .memories
+            .iter_mut()
+            .try_for_each(|memory| memory.decode(&mut input))?;
+        if bytes.is_empty() {
+            Ok(())
+        } else {
+            Err(corrupt("extra bytes after a series"))
+        }
     }
 }
 
@@ -124,10 +161,13 @@ impl WindowEngine {
         // Partitions are ranges of hashes: all series of one sort before those of the next.
         for part in &self.parts {
             // The upper half of a hash distinguishes nearly all series.
-            let mut order: Vec<(u64, SeriesLocation)> =
-                part.found().map(|(hash, found)| ((hash >> 64) as u64, found)).collect();
+            let mut order: Vec<(u64, SeriesLocation)> = part
+                .found()
+                .map(|(hash, found)| ((hash >> 64) as u64, found))
+                .collect();
             order.sort_unstable_by(|(half, found), (other_half, other)| {
-                half.cmp(other_half).then_with(|| part.hash(*found).cmp(&part.hash(*other)))
+                half.cmp(other_half)
+                    .then_with(|| part.hash(*found).cmp(&part.hash(*other)))
             });
             for (_, found) in order {
                 out.raw(&part.hash(found).to_le_bytes())?;
@@ -151,10 +191,16 @@ impl WindowEngine {
         let mut version = [0];
         input.raw(&mut version)?;
         if version != [VERSION] {
-            return Err(Fault::new(codes::STATE_VERSION, "a window state has another version"));
+            return Err(Fault::new(
+                codes::STATE_VERSION,
+                "a window state has another version",
+            ));
         }
         if input.u64()? != window_plan_hash(&plan)? {
-            return Err(Fault::new(codes::STATE_VERSION, "a window state belongs to another plan"));
+            return Err(Fault::new(
+                codes::STATE_VERSION,
+                "a window state belongs to another plan",
+            ));
         }
         let mut engine = WindowEngine::in_parts(plan, parts);
         let parts = engine.parts.len();
@@ -166,7 +212,10 @@ impl WindowEngine {
             input.raw(&mut hash)?;
             input.bytes_into(&mut bytes, BYTES_MAX)?;
             let hash = u128::from_le_bytes(hash);
-            if !engine.parts[partition_of(hash, parts)].resting.insert(hash, &bytes) {
+            if !engine.parts[partition_of(hash, parts)]
+                .resting
+                .insert(hash, &bytes)
+            {
                 return Err(corrupt("a duplicate series, or too many series"));
             }
         }

@@ -54,8 +54,11 @@ impl NeumaierSum {
     #[inline]
     pub fn add(&mut self, value: f64) {
         let sum = self.high + value;
-        let rounded =
-            if self.high.abs() >= value.abs() { (self.high - sum) + value } else { (value - sum) + self.high };
+        let rounded = if self.high.abs() >= value.abs() {
+            (self.high - sum) + value
+        } else {
+            (value - sum) + self.high
+        };
         self.high = sum;
         self.low += rounded;
     }
@@ -63,6 +66,10 @@ impl NeumaierSum {
     /// The sum, rounded once; infinities follow IEEE arithmetic.
     #[inline]
     pub fn total(&self) -> f64 {
-        if self.high.is_finite() { self.high + self.low } else { self.high }
+        if self.high.is_finite() {
+            self.high + self.low
+        } else {
+            self.high
+        }
     }
 }

@@ -2,7 +2,10 @@
 
 use forebay_model::{Fault, Result, codes};
 
-use crate::{EwmDecay, GapHandling, SeriesFrame, SeriesLength, WindowFunction, WindowPlan, WindowStat, WordEncoding};
+use crate::{
+    EwmDecay, GapHandling, SeriesFrame, SeriesLength, WindowFunction, WindowPlan, WindowStat,
+    WordEncoding,
+};
 
 /// Most entries of a seasonal window.
 const SEASONS_MAX: u64 = 1 << 16;
@@ -10,13 +13,16 @@ const SEASONS_MAX: u64 = 1 << 16;
 impl WindowPlan {
     /// Fails if the plan is invalid.
     pub fn check(&self) -> Result<()> {
-        if let GapHandling::Error { every } | GapHandling::Warn { every } | GapHandling::Complete { every, .. } =
-            self.gaps
+        if let GapHandling::Error { every }
+        | GapHandling::Warn { every }
+        | GapHandling::Complete { every, .. } = self.gaps
             && every <= 0
         {
             return Err(bad_value("a period must be longer than zero"));
         }
-        self.functions.iter().try_for_each(|function| self.check_function(function.input, &function.compute))
+        self.functions
+            .iter()
+            .try_for_each(|function| self.check_function(function.input, &function.compute))
     }
 
     fn check_function(&self, input: usize, compute: &WindowFunction) -> Result<()> {
@@ -38,7 +44,10 @@ impl WindowPlan {
             }
             WindowFunction::Window { frame, stat, .. } => {
                 check_frame(frame)?;
-                if !matches!(stat, WindowStat::Count | WindowStat::Unique | WindowStat::First | WindowStat::Last) {
+                if !matches!(
+                    stat,
+                    WindowStat::Count | WindowStat::Unique | WindowStat::First | WindowStat::Last
+                ) {
                     require_numbers(bits)?;
                 }
                 check_stat(stat)?;
@@ -49,10 +58,20 @@ impl WindowPlan {
                 match decay {
                     EwmDecay::Alpha(alpha) if *alpha > 0.0 && *alpha <= 1.0 => {}
                     EwmDecay::HalfLife(ticks) if *ticks > 0.0 => {}
-                    _ => return Err(bad_value("alpha must be above 0 and at most 1, a half-life above 0")),
+                    _ => {
+                        return Err(bad_value(
+                            "alpha must be above 0 and at most 1, a half-life above 0",
+                        ));
+                    }
                 }
             }
-            WindowFunction::SeasonalIndex { slot, gap, strength, parent, .. } => {
+            WindowFunction::SeasonalIndex {
+                slot,
+                gap,
+                strength,
+                parent,
+                ..
+            } => {
                 check_length(*gap)?;
                 require_numbers(bits)?;
                 let keep = |input: usize| self.inputs.get(input).map(|input| input.keep);
@@ -82,7 +101,9 @@ fn check_frame(frame: &SeriesFrame) -> Result<()> {
                 return Err(bad_value("a season must be longer than zero"));
             }
             if over > SEASONS_MAX {
-                return Err(bad_value(&format!("a seasonal window has at most {SEASONS_MAX} entries")));
+                return Err(bad_value(&format!(
+                    "a seasonal window has at most {SEASONS_MAX} entries"
+                )));
             }
             same_kind(season, gap)
         }
@@ -91,8 +112,12 @@ fn check_frame(frame: &SeriesFrame) -> Result<()> {
 
 fn check_stat(stat: &WindowStat) -> Result<()> {
     match stat {
-        WindowStat::Quantile(q) if !(0.0..=1.0).contains(q) => Err(bad_value("a quantile must be between 0 and 1")),
-        WindowStat::Slope { unit: Some(unit) } | WindowStat::SinceNonzero { unit: Some(unit) } if *unit <= 0 => {
+        WindowStat::Quantile(q) if !(0.0..=1.0).contains(q) => {
+            Err(bad_value("a quantile must be between 0 and 1"))
+        }
+        WindowStat::Slope { unit: Some(unit) } | WindowStat::SinceNonzero { unit: Some(unit) }
+            if *unit <= 0 =>
+        {
             Err(bad_value("a unit must be longer than zero"))
         }
         _ => Ok(()),
@@ -115,13 +140,21 @@ fn mixed_lengths() -> Fault {
 
 fn check_length(length: SeriesLength) -> Result<()> {
     match length {
-        SeriesLength::Ticks(ticks) if ticks < 0 => Err(bad_value("a length of time must not be negative")),
+        SeriesLength::Ticks(ticks) if ticks < 0 => {
+            Err(bad_value("a length of time must not be negative"))
+        }
         _ => Ok(()),
     }
 }
 
 fn require_numbers(bits: bool) -> Result<()> {
-    if bits { Err(Fault::internal("a statistic of values that are encoded as bits")) } else { Ok(()) }
+    if bits {
+        Err(Fault::internal(
+            "a statistic of values that are encoded as bits",
+        ))
+    } else {
+        Ok(())
+    }
 }
 
 fn bad_value(message: &str) -> Fault {

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use common::random::{any_function, any_gaps, any_rows};
 use common::*;
 use forebay_window::{
-    ClosedEnds, GapHandling, SeriesFrame, SeriesLength, WindowEngine, WindowFunction, WindowPlan, WindowStat,
+    ClosedEnds, GapHandling, SeriesFrame, SeriesLength, WindowEngine, WindowFunction, WindowPlan,
+    WindowStat,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -56,7 +57,9 @@ fn in_pieces(
                 engine.rest().unwrap();
             }
             InterimAction::Carry => {
-                engine = WindowEngine::decode(plan.clone(), engine_parts, &mut &encoded(&engine)[..]).unwrap()
+                engine =
+                    WindowEngine::decode(plan.clone(), engine_parts, &mut &encoded(&engine)[..])
+                        .unwrap()
             }
         }
     }
@@ -92,7 +95,12 @@ proptest! {
 #[test]
 fn a_fault_names_its_batch_and_the_row_there() {
     let plan = Arc::new(plan(
-        vec![function(NUMBER, WindowFunction::Diff { by: SeriesLength::Rows(1) })],
+        vec![function(
+            NUMBER,
+            WindowFunction::Diff {
+                by: SeriesLength::Rows(1),
+            },
+        )],
         GapHandling::CountRows,
     ));
     let mut rows: Vec<SeriesTestRow> = short_series(6);
@@ -102,18 +110,28 @@ fn a_fault_names_its_batch_and_the_row_there() {
     rows[late].time = 0;
     for parts in [1, 3] {
         let table = table(&rows, true);
-        let batches = [table.slice(0, 100), table.slice(100, 50), table.slice(150, rows.len() - 150)];
+        let batches = [
+            table.slice(0, 100),
+            table.slice(100, 50),
+            table.slice(150, rows.len() - 150),
+        ];
         let mut engine = WindowEngine::in_parts(plan.clone(), parts);
         let (batch, fault) = push_all(&batches, &mut engine, &[true]).unwrap_err();
-        assert_eq!((batch, fault.site().rows.as_slice()), (2, [late as u64 - 150].as_slice()));
+        assert_eq!(
+            (batch, fault.site().rows.as_slice()),
+            (2, [late as u64 - 150].as_slice())
+        );
     }
 }
 
 /// A hundred series begin every day with six rows each; some return much later.
 fn short_series(days: i64) -> Vec<SeriesTestRow> {
     let day = |time: i64| {
-        let now = (time - 5..=time).flat_map(|begun| (0..100).map(move |number| begun * 100 + number));
-        let back = (time >= 50 && time % 10 == 0).then_some(time * 50).into_iter();
+        let now =
+            (time - 5..=time).flat_map(|begun| (0..100).map(move |number| begun * 100 + number));
+        let back = (time >= 50 && time % 10 == 0)
+            .then_some(time * 50)
+            .into_iter();
         now.chain(back).map(move |series| SeriesTestRow {
             series: (Some((series % 7) as u8), series),
             time,
@@ -129,28 +147,66 @@ fn short_series(days: i64) -> Vec<SeriesTestRow> {
 #[test]
 fn series_that_ended_take_little_memory() {
     let day = SeriesLength::Ticks(1);
-    let window = |over| SeriesFrame::Rolling { over: SeriesLength::Ticks(over), gap: day, closed: ClosedEnds::Right };
-    let window = |over, stat| WindowFunction::Window { frame: window(over), stat, min_periods: 1 };
+    let window = |over| SeriesFrame::Rolling {
+        over: SeriesLength::Ticks(over),
+        gap: day,
+        closed: ClosedEnds::Right,
+    };
+    let window = |over, stat| WindowFunction::Window {
+        frame: window(over),
+        stat,
+        min_periods: 1,
+    };
     let computes = [
-        WindowFunction::Lag { by: SeriesLength::Ticks(7), as_of: None },
+        WindowFunction::Lag {
+            by: SeriesLength::Ticks(7),
+            as_of: None,
+        },
         window(7, WindowStat::Mean),
         window(28, WindowStat::Std { ddof: 1 }),
-        WindowFunction::Window { frame: SeriesFrame::Expanding { gap: day }, stat: WindowStat::Mean, min_periods: 1 },
-        WindowFunction::SeasonalIndex { slot: SLOT, gap: day, min_periods: 1, strength: 0.0, parent: None },
+        WindowFunction::Window {
+            frame: SeriesFrame::Expanding { gap: day },
+            stat: WindowStat::Mean,
+            min_periods: 1,
+        },
+        WindowFunction::SeasonalIndex {
+            slot: SLOT,
+            gap: day,
+            min_periods: 1,
+            strength: 0.0,
+            parent: None,
+        },
     ];
-    let plan =
-        Arc::new(plan(computes.into_iter().map(|compute| function(NUMBER, compute)).collect(), GapHandling::CountRows));
+    let plan = Arc::new(plan(
+        computes
+            .into_iter()
+            .map(|compute| function(NUMBER, compute))
+            .collect(),
+        GapHandling::CountRows,
+    ));
     let emit = vec![true; plan.functions.len()];
     let rows = short_series(300);
     let all = table(&rows, false);
-    let (mut awake, mut settled) = (WindowEngine::new(plan.clone()), WindowEngine::new(plan.clone()));
+    let (mut awake, mut settled) = (
+        WindowEngine::new(plan.clone()),
+        WindowEngine::new(plan.clone()),
+    );
     for start in (0..rows.len()).step_by(1000) {
         let piece = all.slice(start, 1000.min(rows.len() - start));
-        assert_eq!(piece.push(&mut awake, &emit).unwrap(), piece.push(&mut settled, &emit).unwrap());
+        assert_eq!(
+            piece.push(&mut awake, &emit).unwrap(),
+            piece.push(&mut settled, &emit).unwrap()
+        );
         settled.settle(1 << 20).unwrap();
     }
     assert!(encoded(&awake) == encoded(&settled));
     assert_eq!(awake.series(), settled.series());
-    let (before, after) = (awake.bytes() / awake.series(), settled.bytes() / settled.series());
-    assert!(after < 200 && after * 4 < before, "a series takes {after} bytes, and took {before}");
+    let (before, after) = (
+        awake.bytes() / awake.series(),
+        settled.bytes() / settled.series(),
+    );
+    assert!(
+        after < 200 && after * 4 < before,
+        "a series takes {after} bytes, and took {before}"
+    );
 }

@@ -21,13 +21,23 @@ fn check(column: &ArrayRef, expected: &[OracleValue]) -> Result<(), TestCaseErro
             (OracleValue::None, None) => {}
             (OracleValue::Number(expected, scale), Some(number)) => {
                 let near = (number - expected).abs() <= 1e-9 * expected.abs().max(scale);
-                prop_assert!(near || number == expected, "row {row}: {number} but expected {expected}");
+                prop_assert!(
+                    near || number == expected,
+                    "row {row}: {number} but expected {expected}"
+                );
             }
             (OracleValue::Bits(bits), Some(_)) => {
                 prop_assert_eq!(column.data_type(), &DataType::Int64);
-                prop_assert_eq!(column.as_primitive::<Int64Type>().value(row), bits, "row {}", row);
+                prop_assert_eq!(
+                    column.as_primitive::<Int64Type>().value(row),
+                    bits,
+                    "row {}",
+                    row
+                );
             }
-            (expected, number) => prop_assert!(false, "row {row}: {number:?} but expected {expected:?}"),
+            (expected, number) => {
+                prop_assert!(false, "row {row}: {number:?} but expected {expected:?}")
+            }
         }
     }
     Ok(())

@@ -4,27 +4,55 @@
 
 use arrow::datatypes::{DataType, TimeUnit};
 use forebay_window::{
-    ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength, WindowFunction, WindowInput,
-    WindowOutput, WindowPlan, WindowStat, WordEncoding,
+    ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength,
+    WindowFunction, WindowInput, WindowOutput, WindowPlan, WindowStat, WordEncoding,
 };
 
 #[test]
 fn a_plan_is_stored_as_before() {
-    let function = |compute| WindowOutput { input: 0, compute, data_type: DataType::Float64 };
-    let window = |frame, stat| function(WindowFunction::Window { frame, stat, min_periods: 1 });
-    let rolling =
-        SeriesFrame::Rolling { over: SeriesLength::Rows(7), gap: SeriesLength::ZERO, closed: ClosedEnds::Left };
-    let seasonal = SeriesFrame::Seasonal { season: SeriesLength::Ticks(7), over: 4, gap: SeriesLength::Ticks(1) };
+    let function = |compute| WindowOutput {
+        input: 0,
+        compute,
+        data_type: DataType::Float64,
+    };
+    let window = |frame, stat| {
+        function(WindowFunction::Window {
+            frame,
+            stat,
+            min_periods: 1,
+        })
+    };
+    let rolling = SeriesFrame::Rolling {
+        over: SeriesLength::Rows(7),
+        gap: SeriesLength::ZERO,
+        closed: ClosedEnds::Left,
+    };
+    let seasonal = SeriesFrame::Seasonal {
+        season: SeriesLength::Ticks(7),
+        over: 4,
+        gap: SeriesLength::Ticks(1),
+    };
     let plan = WindowPlan {
         time: DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
         keys: vec![DataType::Utf8, DataType::Decimal128(20, 0)],
-        inputs: vec![WindowInput { data_type: DataType::Float64, keep: WordEncoding::Number }],
+        inputs: vec![WindowInput {
+            data_type: DataType::Float64,
+            keep: WordEncoding::Number,
+        }],
         functions: vec![
-            function(WindowFunction::Lag { by: SeriesLength::Ticks(7), as_of: Some(2) }),
+            function(WindowFunction::Lag {
+                by: SeriesLength::Ticks(7),
+                as_of: Some(2),
+            }),
             function(WindowFunction::LastValid { limit: None }),
             window(rolling, WindowStat::Quantile(0.5)),
             window(seasonal, WindowStat::Var { ddof: 1 }),
-            window(SeriesFrame::Expanding { gap: SeriesLength::ZERO }, WindowStat::SinceNonzero { unit: None }),
+            window(
+                SeriesFrame::Expanding {
+                    gap: SeriesLength::ZERO,
+                },
+                WindowStat::SinceNonzero { unit: None },
+            ),
             function(WindowFunction::Ewm {
                 decay: EwmDecay::HalfLife(2.5),
                 adjust: true,
@@ -34,7 +62,10 @@ fn a_plan_is_stored_as_before() {
                 min_periods: 0,
             }),
         ],
-        gaps: GapHandling::Complete { every: 86_400_000_000, fill: PeriodFill::Forward },
+        gaps: GapHandling::Complete {
+            every: 86_400_000_000,
+            fill: PeriodFill::Forward,
+        },
     };
     let stored = serde_json::json!({
         "time": "Timestamp(µs, \"UTC\")",

@@ -16,7 +16,8 @@ impl CalendarDay {
         let era = y.div_euclid(400);
         let of_era = y.rem_euclid(400);
         let month = month as i32;
-        let of_year = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + day as i32 - 1;
+        let of_year =
+            (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + day as i32 - 1;
         CalendarDay(era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468)
     }
 
@@ -30,7 +31,11 @@ impl CalendarDay {
         let part = (5 * of_year + 2) / 153;
         let day = of_year - (153 * part + 2) / 5 + 1;
         let month = if part < 10 { part + 3 } else { part - 9 };
-        (years + era * 400 + i32::from(month <= 2), month as u32, day as u32)
+        (
+            years + era * 400 + i32::from(month <= 2),
+            month as u32,
+            day as u32,
+        )
     }
 
     /// 0 is Monday.
@@ -125,12 +130,21 @@ impl FromStr for CalendarDay {
     type Err = Fault;
 
     fn from_str(text: &str) -> Result<Self> {
-        let fault = || Fault::new(codes::BAD_VALUE, format!("`{text}` is not a date")).hint("write it as 2016-05-22");
+        let fault = || {
+            Fault::new(codes::BAD_VALUE, format!("`{text}` is not a date"))
+                .hint("write it as 2016-05-22")
+        };
         let number = |part: &str| {
-            part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse::<u32>().ok()).flatten().ok_or_else(fault)
+            part.bytes()
+                .all(|byte| byte.is_ascii_digit())
+                .then(|| part.parse::<u32>().ok())
+                .flatten()
+                .ok_or_else(fault)
         };
         let parts: Vec<&str> = text.split('-').collect();
-        let [year, month, day] = parts[..] else { return Err(fault()) };
+        let [year, month, day] = parts[..] else {
+            return Err(fault());
+        };
         if (year.len(), month.len(), day.len()) != (4, 2, 2) {
             return Err(fault());
         }
@@ -139,7 +153,11 @@ impl FromStr for CalendarDay {
             return Err(fault());
         }
         let found = CalendarDay::of(year, month, day);
-        if found.date() == (year, month, day) { Ok(found) } else { Err(fault()) }
+        if found.date() == (year, month, day) {
+            Ok(found)
+        } else {
+            Err(fault())
+        }
     }
 }
 
@@ -163,26 +181,40 @@ mod tests {
 
     #[test]
     fn text_is_strict() {
-        assert_eq!("2016-05-22".parse::<CalendarDay>().unwrap(), CalendarDay(16_943));
+        assert_eq!(
+            "2016-05-22".parse::<CalendarDay>().unwrap(),
+            CalendarDay(16_943)
+        );
         assert_eq!(CalendarDay(16_943).to_string(), "2016-05-22");
-        for text in ["2016-02-30", "2016-5-22", "20160522", "", "2016-13-01", "+016-01-01", "2016-05-22-1"] {
+        for text in [
+            "2016-02-30",
+            "2016-5-22",
+            "20160522",
+            "",
+            "2016-13-01",
+            "+016-01-01",
+            "2016-05-22-1",
+        ] {
             assert!(text.parse::<CalendarDay>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn events_of_one_year() {
-        let found: Vec<(String, &str)> = (CalendarDay::of(2015, 1, 1).0..CalendarDay::of(2016, 1, 1).0)
+        let found: Vec<(String, &str)> = (CalendarDay::of(2015, 1, 1).0
+            ..CalendarDay::of(2016, 1, 1).0)
             .filter_map(|number| {
-                CalendarDay(number).event().map(|event| (CalendarDay(number).to_string(), EVENTS[event].0))
+                CalendarDay(number)
+                    .event()
+                    .map(|event| (CalendarDay(number).to_string(), EVENTS[event].0))
             })
             .collect();
         let dates: Vec<&str> = found.iter().map(|(date, _)| &date[5..]).collect();
         assert_eq!(
             dates,
             [
-                "01-01", "02-01", "02-14", "02-16", "03-17", "04-05", "05-05", "05-10", "05-25", "06-21", "07-04",
-                "09-07", "10-12", "10-31", "11-11", "11-26", "12-25"
+                "01-01", "02-01", "02-14", "02-16", "03-17", "04-05", "05-05", "05-10", "05-25",
+                "06-21", "07-04", "09-07", "10-12", "10-31", "11-11", "11-26", "12-25"
             ]
         );
         let mut names: Vec<&str> = found.iter().map(|(_, name)| *name).collect();

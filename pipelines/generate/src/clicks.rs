@@ -16,7 +16,8 @@ use serde_json::json;
 
 use crate::options::{GenerateSummary, OutputOptions, check_range};
 use crate::random::{
-    RandomStream, ZipfDistribution, exp, hex, mix, normal, probability_threshold, scramble, unit, word_quarter,
+    RandomStream, ZipfDistribution, exp, hex, mix, normal, probability_threshold, scramble, unit,
+    word_quarter,
 };
 use crate::write::{BATCH_ROWS, BatchCallback, GeneratedFiles, field, io_fault};
 
@@ -37,8 +38,22 @@ struct NumberProfile {
     weight: f64,
 }
 
-const fn number(mean: f64, deviation: f64, null: f64, zero: f64, count: bool, weight: f64) -> NumberProfile {
-    NumberProfile { mean, deviation, null, zero, count, weight }
+const fn number(
+    mean: f64,
+    deviation: f64,
+    null: f64,
+    zero: f64,
+    count: bool,
+    weight: f64,
+) -> NumberProfile {
+    NumberProfile {
+        mean,
+        deviation,
+        null,
+        zero,
+        count,
+        weight,
+    }
 }
 
 const NUMBERS: [NumberProfile; 13] = [
@@ -68,7 +83,12 @@ struct CategoryProfile {
 }
 
 const fn category(values: u32, k: i32, null: f64, weight: f64) -> CategoryProfile {
-    CategoryProfile { values, k, null, weight }
+    CategoryProfile {
+        values,
+        k,
+        null,
+        weight,
+    }
 }
 
 const CATEGORIES: [CategoryProfile; 26] = [
@@ -128,7 +148,12 @@ pub struct ClicksOptions {
 impl ClicksOptions {
     /// Two million rows per file; for the rest see [`OutputOptions::new`].
     pub fn new(rows: u64, seed: u64, out: impl Into<PathBuf>) -> Self {
-        ClicksOptions { rows, seed, rows_per_file: ROWS_PER_FILE_DEFAULT, output: OutputOptions::new(out) }
+        ClicksOptions {
+            rows,
+            seed,
+            rows_per_file: ROWS_PER_FILE_DEFAULT,
+            output: OutputOptions::new(out),
+        }
     }
 }
 
@@ -164,7 +189,12 @@ pub fn clicks(options: &ClicksOptions, progress: &mut dyn FnMut(u64)) -> Result<
         match fs::remove_file(options.output.out.join(name(beyond))) {
             Ok(()) => beyond += 1,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => break,
-            Err(error) => return Err(io_fault(error, "a file of the earlier log cannot be removed").file(name(beyond))),
+            Err(error) => {
+                return Err(
+                    io_fault(error, "a file of the earlier log cannot be removed")
+                        .file(name(beyond)),
+                );
+            }
         }
     }
     Ok(summary)
@@ -178,7 +208,12 @@ fn schema() -> Schema {
     let label = field("label", DataType::Int32, false);
     let numbers = (1..=NUMBERS.len()).map(|n| field(format!("f{n}"), DataType::Float32, true));
     let categories = (1..=CATEGORIES.len()).map(|n| field(format!("c{n}"), DataType::Utf8, true));
-    Schema::new(std::iter::once(label).chain(numbers).chain(categories).collect::<Vec<_>>())
+    Schema::new(
+        std::iter::once(label)
+            .chain(numbers)
+            .chain(categories)
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// What does not change from row to row.
@@ -198,7 +233,10 @@ impl ClickModel {
     fn new(seed: u64) -> Self {
         ClickModel {
             seed,
-            zipfs: CATEGORIES.iter().map(|column| ZipfDistribution::new(column.values, column.k)).collect(),
+            zipfs: CATEGORIES
+                .iter()
+                .map(|column| ZipfDistribution::new(column.values, column.k))
+                .collect(),
         }
     }
 
@@ -206,7 +244,12 @@ impl ClickModel {
         let mut done = 0;
         while done < rows {
             let now = (rows - done).min(BATCH_ROWS as u64);
-            put(ClickBatch { world: self, first: first + done, log_odds: vec![INTERCEPT; now as usize] }.columns()?)?;
+            put(ClickBatch {
+                world: self,
+                first: first + done,
+                log_odds: vec![INTERCEPT; now as usize],
+            }
+            .columns()?)?;
             done += now;
         }
         Ok(())
@@ -220,10 +263,14 @@ impl ClickModel {
 impl ClickBatch<'_> {
     fn columns(&mut self) -> Result<Vec<ArrayRef>> {
         let rows = self.log_odds.len();
-        let numbers: Vec<ArrayRef> =
-            NUMBERS.iter().enumerate().map(|(at, column)| self.number(at, column)).collect::<Result<_>>()?;
+        let numbers: Vec<ArrayRef> = NUMBERS
+            .iter()
+            .enumerate()
+            .map(|(at, column)| self.number(at, column))
+            .collect::<Result<_>>()?;
         // Every token has eight bytes, so all columns share their offsets.
-        let offsets: OffsetBuffer<i32> = OffsetBuffer::new((0..=rows as i32).map(|row| row * 8).collect());
+        let offsets: OffsetBuffer<i32> =
+            OffsetBuffer::new((0..=rows as i32).map(|row| row * 8).collect());
         let mut pair = vec![0; rows];
         let categories: Vec<ArrayRef> = CATEGORIES
             .iter()
@@ -238,12 +285,21 @@ impl ClickBatch<'_> {
             .zip(&self.log_odds)
             .map(|(row, log_odds)| i32::from(unit(stream.at(row)) * (1.0 + exp(-log_odds)) < 1.0))
             .collect();
-        Ok(std::iter::once(Arc::new(label) as ArrayRef).chain(numbers).chain(categories).collect())
+        Ok(std::iter::once(Arc::new(label) as ArrayRef)
+            .chain(numbers)
+            .chain(categories)
+            .collect())
     }
 
     fn number(&mut self, at: usize, column: &NumberProfile) -> Result<ArrayRef> {
-        let (stream, gaps) = (self.world.stream(NUMBER_STREAM, at), self.world.stream(GAP_STREAM, at));
-        let (null, zero) = (probability_threshold(column.null), probability_threshold(column.zero));
+        let (stream, gaps) = (
+            self.world.stream(NUMBER_STREAM, at),
+            self.world.stream(GAP_STREAM, at),
+        );
+        let (null, zero) = (
+            probability_threshold(column.null),
+            probability_threshold(column.zero),
+        );
         let mut valid = ValidityBits::new(self.log_odds.len());
         let mut values = Vec::with_capacity(self.log_odds.len());
         for (place, log_odds) in self.log_odds.iter_mut().enumerate() {
@@ -251,14 +307,29 @@ impl ClickBatch<'_> {
             let gap = gaps.at(row);
             let z = normal(stream.at(row));
             let value = exp(column.mean + column.deviation * z);
-            let value = if column.count { (value as i64) as f64 } else { value };
+            let value = if column.count {
+                (value as i64) as f64
+            } else {
+                value
+            };
             let present = word_quarter(gap, 0) >= null;
             let nonzero = word_quarter(gap, 1) >= zero;
             valid.put(place, present);
-            values.push(if present && nonzero { value as f32 } else { 0.0 });
-            *log_odds += if present && nonzero { column.weight * z } else { 0.0 };
+            values.push(if present && nonzero {
+                value as f32
+            } else {
+                0.0
+            });
+            *log_odds += if present && nonzero {
+                column.weight * z
+            } else {
+                0.0
+            };
         }
-        Ok(Arc::new(Float32Array::try_new(ScalarBuffer::from(values), valid.nulls())?))
+        Ok(Arc::new(Float32Array::try_new(
+            ScalarBuffer::from(values),
+            valid.nulls(),
+        )?))
     }
 
     fn category(
@@ -283,20 +354,31 @@ impl ClickBatch<'_> {
             let rank = zipf.rank(unit(word));
             valid.put(place, present);
             bytes.extend_from_slice(&hex(scramble(rank ^ salt)));
-            *log_odds += if present { column.weight * weight(at, rank) } else { 0.0 };
+            *log_odds += if present {
+                column.weight * weight(at, rank)
+            } else {
+                0.0
+            };
             if at == PAIR.0 || at == PAIR.1 {
                 pair[place] = pair[place] << 16 | rank;
             }
         }
         let bytes = Buffer::from_vec(bytes);
-        Ok(Arc::new(StringArray::try_new(offsets.clone(), bytes, valid.nulls())?))
+        Ok(Arc::new(StringArray::try_new(
+            offsets.clone(),
+            bytes,
+            valid.nulls(),
+        )?))
     }
 }
 
 /// The weight of a token, between -1 and 1 and uniform: the same under every seed.
 #[inline]
 fn weight(column: usize, rank: u32) -> f64 {
-    unit(mix((column as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(rank))) * 2.0 - 1.0
+    unit(mix(
+        (column as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(rank)
+    )) * 2.0
+        - 1.0
 }
 
 /// The validity of a column's values.
@@ -307,7 +389,10 @@ struct ValidityBits {
 
 impl ValidityBits {
     fn new(rows: usize) -> Self {
-        ValidityBits { bytes: vec![0; rows.div_ceil(8)], rows }
+        ValidityBits {
+            bytes: vec![0; rows.div_ceil(8)],
+            rows,
+        }
     }
 
     #[inline]
@@ -316,7 +401,11 @@ impl ValidityBits {
     }
 
     fn nulls(self) -> Option<NullBuffer> {
-        let nulls = NullBuffer::new(BooleanBuffer::new(Buffer::from_vec(self.bytes), 0, self.rows));
+        let nulls = NullBuffer::new(BooleanBuffer::new(
+            Buffer::from_vec(self.bytes),
+            0,
+            self.rows,
+        ));
         (nulls.null_count() > 0).then_some(nulls)
     }
 }
@@ -333,10 +422,19 @@ mod tests {
     fn label_is_as_hard_as_criteos() {
         let world = ClickModel::new(1);
         let rows = 50_000;
-        let mut batch = ClickBatch { world: &world, first: 0, log_odds: vec![INTERCEPT; rows] };
+        let mut batch = ClickBatch {
+            world: &world,
+            first: 0,
+            log_odds: vec![INTERCEPT; rows],
+        };
         let columns = batch.columns().unwrap();
         let labels = columns[0].as_primitive::<Int32Type>();
-        let mut scores: Vec<(f64, i32)> = batch.log_odds.iter().copied().zip(labels.values().iter().copied()).collect();
+        let mut scores: Vec<(f64, i32)> = batch
+            .log_odds
+            .iter()
+            .copied()
+            .zip(labels.values().iter().copied())
+            .collect();
         scores.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (mut below, mut wins, mut ones) = (0.0, 0.0, 0.0);
         for (_, label) in scores {
@@ -348,7 +446,10 @@ mod tests {
             }
         }
         let (area, ones) = (wins / (below * ones), ones / rows as f64);
-        assert!((0.82..0.86).contains(&area), "the area under the curve is {area}");
+        assert!(
+            (0.82..0.86).contains(&area),
+            "the area under the curve is {area}"
+        );
         assert!((0.24..0.26).contains(&ones), "the share of ones is {ones}");
     }
 }

@@ -9,7 +9,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BooleanArray, Date32Array, DictionaryArray, Float64Array, Int32Array, PrimitiveArray, StringArray,
+    ArrayRef, BooleanArray, Date32Array, DictionaryArray, Float64Array, Int32Array, PrimitiveArray,
+    StringArray,
 };
 use arrow::datatypes::{DataType, Int32Type, Schema, UInt8Type};
 use forebay_model::{Fault, Result, codes};
@@ -64,7 +65,16 @@ const fn department(
     peak: f64,
     lift: f64,
 ) -> DepartmentProfile {
-    DepartmentProfile { name, category, items, level, price, swing, peak, lift }
+    DepartmentProfile {
+        name,
+        category,
+        items,
+        level,
+        price,
+        swing,
+        peak,
+        lift,
+    }
 }
 
 const DEPARTMENTS: [DepartmentProfile; 7] = [
@@ -88,7 +98,9 @@ const WEEKDAYS: [[f64; 7]; 3] = [
 ];
 
 /// The first stores are the M5 data's.
-const STORES: [&str; 10] = ["CA_1", "CA_2", "CA_3", "CA_4", "TX_1", "TX_2", "TX_3", "WI_1", "WI_2", "WI_3"];
+const STORES: [&str; 10] = [
+    "CA_1", "CA_2", "CA_3", "CA_4", "TX_1", "TX_2", "TX_3", "WI_1", "WI_2", "WI_3",
+];
 const STATES: [&str; 8] = ["FL", "GA", "IL", "MI", "NC", "NY", "OH", "PA"];
 
 /// Names of streams.
@@ -134,7 +146,10 @@ impl FilePeriod {
     fn file(self, day: CalendarDay) -> String {
         match self {
             FilePeriod::Day => format!("demand-{day}.parquet"),
-            FilePeriod::Week => format!("demand-{}.parquet", CalendarDay(day.0 - day.weekday() as i32)),
+            FilePeriod::Week => format!(
+                "demand-{}.parquet",
+                CalendarDay(day.0 - day.weekday() as i32)
+            ),
             FilePeriod::Month => {
                 let (year, month, _) = day.date();
                 format!("demand-{year:04}-{month:02}.parquet")
@@ -191,7 +206,10 @@ impl DemandOptions {
 
     /// The rows that [`demand`] will write.
     pub fn rows(&self) -> Result<u64> {
-        Ok(HistoryDays::of(&DemandModel::new(self)?, self)?.rows.iter().sum())
+        Ok(HistoryDays::of(&DemandModel::new(self)?, self)?
+            .rows
+            .iter()
+            .sum())
     }
 }
 
@@ -224,7 +242,10 @@ pub fn demand(options: &DemandOptions, progress: &mut dyn FnMut(u64)) -> Result<
         names: &names,
         output: &options.output,
     };
-    files.write(&|index, put| world.file(&window, days[index].clone(), put), progress)
+    files.write(
+        &|index, put| world.file(&window, days[index].clone(), put),
+        progress,
+    )
 }
 
 fn schema() -> Schema {
@@ -261,16 +282,24 @@ impl HistoryDays {
         };
         let first = CalendarDay(options.last_day.0 - days as i32 + 1);
         let mut rows = world.rows(first, options.last_day);
-        let HistoryExtent::Rows(wanted) = options.extent else { return Ok(HistoryDays { first, rows }) };
+        let HistoryExtent::Rows(wanted) = options.extent else {
+            return Ok(HistoryDays { first, rows });
+        };
         let mut missing = wanted;
         for at in (0..rows.len()).rev() {
             if rows[at] >= missing {
                 rows[at] = missing;
-                return Ok(HistoryDays { first: CalendarDay(first.0 + at as i32), rows: rows.split_off(at) });
+                return Ok(HistoryDays {
+                    first: CalendarDay(first.0 + at as i32),
+                    rows: rows.split_off(at),
+                });
             }
             missing -= rows[at];
         }
-        let fault = format!("{} series have fewer than {wanted} rows in {DAYS_MAX} days", options.series);
+        let fault = format!(
+            "{} series have fewer than {wanted} rows in {DAYS_MAX} days",
+            options.series
+        );
         Err(Fault::new(codes::LIMIT, fault).hint("ask for more series"))
     }
 
@@ -318,13 +347,19 @@ impl DemandModel {
         check_range("series / stores", count, 1, ITEMS_MAX)?;
         let (least, most) = (CalendarDay::of(1900, 1, 1), CalendarDay::of(9999, 12, 31));
         if !(least..=most).contains(&options.last_day) {
-            let message = format!("the last day is {}; it must be from {least} to {most}", options.last_day);
+            let message = format!(
+                "the last day is {}; it must be from {least} to {most}",
+                options.last_day
+            );
             return Err(Fault::new(codes::BAD_VALUE, message));
         }
         let mut items = Vec::with_capacity(count as usize);
         let mut names = Vec::with_capacity(count as usize);
         // Wide enough for the largest department, so that the order of names is that of numbers.
-        let digits = (count * DEPARTMENTS[2].items / ITEMS + 1).to_string().len().max(3);
+        let digits = (count * DEPARTMENTS[2].items / ITEMS + 1)
+            .to_string()
+            .len()
+            .max(3);
         let stream = RandomStream::new(options.seed, ITEM);
         let mut before = 0;
         for (at, department) in DEPARTMENTS.iter().enumerate() {
@@ -351,14 +386,21 @@ impl DemandModel {
                 Some(name) => (*name).to_owned(),
                 None => {
                     let more = store - STORES.len();
-                    format!("{}_{}", STATES[more % STATES.len()], more / STATES.len() + 1)
+                    format!(
+                        "{}_{}",
+                        STATES[more % STATES.len()],
+                        more / STATES.len() + 1
+                    )
                 }
             })
             .collect();
         stores.sort_unstable();
         let stream = RandomStream::new(options.seed, STORE);
-        let words = |purpose: u64| (0..options.stores.into()).map(move |store| normal(stream.under(store).at(purpose)));
-        let strings = |names: &mut dyn Iterator<Item = &str>| Arc::new(StringArray::from_iter_values(names));
+        let words = |purpose: u64| {
+            (0..options.stores.into()).map(move |store| normal(stream.under(store).at(purpose)))
+        };
+        let strings =
+            |names: &mut dyn Iterator<Item = &str>| Arc::new(StringArray::from_iter_values(names));
         Ok(DemandModel {
             series: options.series,
             items,
@@ -392,7 +434,8 @@ impl DemandModel {
         let stop = if word_quarter(word, 2) < probability_threshold(0.875) {
             i32::MAX
         } else {
-            (ANCHOR.0 - 730 + ((word_quarter(word, 3) * 1_460) >> 16) as i32).max(start.saturating_add(182))
+            (ANCHOR.0 - 730 + ((word_quarter(word, 3) * 1_460) >> 16) as i32)
+                .max(start.saturating_add(182))
         };
         (start, stop)
     }
@@ -419,7 +462,12 @@ impl DemandModel {
             .collect()
     }
 
-    fn file(&self, window: &HistoryDays, days: std::ops::Range<usize>, put: BatchCallback<'_>) -> Result<()> {
+    fn file(
+        &self,
+        window: &HistoryDays,
+        days: std::ops::Range<usize>,
+        put: BatchCallback<'_>,
+    ) -> Result<()> {
         let mut rows = DemandColumns::default();
         for at in days {
             self.day(window.day(at), window.rows[at], &mut rows, put)?;
@@ -428,7 +476,13 @@ impl DemandModel {
     }
 
     /// The first rows of a day.
-    fn day(&self, day: CalendarDay, mut left: u64, rows: &mut DemandColumns, put: BatchCallback<'_>) -> Result<()> {
+    fn day(
+        &self,
+        day: CalendarDay,
+        mut left: u64,
+        rows: &mut DemandColumns,
+        put: BatchCallback<'_>,
+    ) -> Result<()> {
         let week = day.week();
         let time = u64::from(day.0 as u32);
         let event = day.event();
@@ -443,7 +497,8 @@ impl DemandModel {
             let weather = 0.06 * normal(rain.under(time).at(store as u64));
             let mut shared = [0.0; DEPARTMENTS.len()];
             for (shared, department) in shared.iter_mut().zip(&DEPARTMENTS) {
-                let weekday = WEEKDAYS[usize::from(department.category)][day.weekday()] * self.swings[store];
+                let weekday =
+                    WEEKDAYS[usize::from(department.category)][day.weekday()] * self.swings[store];
                 let season = department.swing * cosine((of_year - department.peak) / 365.25);
                 let event = event.map_or(0.0, |event| EVENTS[event].1);
                 *shared = self.sizes[store] + weather + weekday + season + event;
@@ -463,14 +518,17 @@ impl DemandModel {
                 let this_week = own.at(WEEK | u64::from(week as u32));
                 // Most promotions are the chain's, some the store's own.
                 let chain = self.chain.at((at as u64) << 32 | u64::from(week as u32));
-                let promotion =
-                    word_quarter(chain, 0) < item.promotion || word_quarter(this_week, 0) < probability_threshold(0.01);
+                let promotion = word_quarter(chain, 0) < item.promotion
+                    || word_quarter(this_week, 0) < probability_threshold(0.01);
                 let listed = word_quarter(this_week, 1) >= probability_threshold(0.03);
                 // Prices change every 13 weeks, most of them little, and follow inflation in steps.
                 let quarters = (week + item.phase).div_euclid(13);
                 let step = normal(own.at(PRICE | u64::from(quarters as u32)));
-                let drift = 0.02 * f64::from(quarters * 13 - item.phase - ANCHOR.week()) * (7.0 / 365.25);
-                let ratio = (1.0 + drift).max(0.2) * (1.0 + 0.03 * step) * if promotion { 0.8 } else { 1.0 };
+                let drift =
+                    0.02 * f64::from(quarters * 13 - item.phase - ANCHOR.week()) * (7.0 / 365.25);
+                let ratio = (1.0 + drift).max(0.2)
+                    * (1.0 + 0.03 * step)
+                    * if promotion { 0.8 } else { 1.0 };
                 let cents = (item.cents * ratio * 0.2 + 0.5).floor().max(1.0) * 5.0 - 2.0;
 
                 let level = normal(own.at(LEVEL | knot)) * (1.0 - between)
@@ -486,12 +544,17 @@ impl DemandModel {
                     + shared[usize::from(item.department)]
                     + 0.25 * normal(today);
                 let counted = own.at(COUNT | time);
-                let qty = if listed { poisson(exp(rate), counted) } else { 0 };
+                let qty = if listed {
+                    poisson(exp(rate), counted)
+                } else {
+                    0
+                };
 
                 rows.date.push(day.0);
                 rows.store.push(store as i32);
                 rows.item.push(at as i32);
-                rows.category.push(DEPARTMENTS[usize::from(item.department)].category);
+                rows.category
+                    .push(DEPARTMENTS[usize::from(item.department)].category);
                 rows.department.push(item.department);
                 // Now and then a day's count is lost.
                 rows.qty.push((counted & 0x7ff != 0).then_some(qty));
@@ -529,11 +592,18 @@ impl DemandColumns {
         let rows = std::mem::take(self);
         let wide = |keys: Vec<i32>, names: &Arc<StringArray>| -> Result<ArrayRef> {
             let keys = PrimitiveArray::<Int32Type>::from(keys);
-            Ok(Arc::new(DictionaryArray::try_new(keys, Arc::clone(names) as ArrayRef)?))
+            Ok(Arc::new(DictionaryArray::try_new(
+                keys,
+                Arc::clone(names) as ArrayRef,
+            )?))
         };
-        let narrow = |keys: PrimitiveArray<UInt8Type>, names: &Arc<StringArray>| -> Result<ArrayRef> {
-            Ok(Arc::new(DictionaryArray::try_new(keys, Arc::clone(names) as ArrayRef)?))
-        };
+        let narrow =
+            |keys: PrimitiveArray<UInt8Type>, names: &Arc<StringArray>| -> Result<ArrayRef> {
+                Ok(Arc::new(DictionaryArray::try_new(
+                    keys,
+                    Arc::clone(names) as ArrayRef,
+                )?))
+            };
         put(vec![
             Arc::new(Date32Array::from(rows.date)),
             wide(rows.store, &world.store_names)?,
@@ -554,7 +624,11 @@ fn cosine(x: f64) -> f64 {
     // The distance from the nearest peak, in turns: 0 to 1/2.
     let turns = if x > 0.5 { 1.0 - x } else { x };
     let half = |turns: f64| (1.0 - 16.0 * turns * turns) / (1.0 + 4.0 * turns * turns);
-    if turns <= 0.25 { half(turns) } else { -half(0.5 - turns) }
+    if turns <= 0.25 {
+        half(turns)
+    } else {
+        -half(0.5 - turns)
+    }
 }
 
 /// A Poisson number by inversion (Devroye, "Non-Uniform Random Variate Generation", X.3.3); where the
@@ -563,7 +637,9 @@ fn cosine(x: f64) -> f64 {
 fn poisson(mean: f64, word: u64) -> i32 {
     if mean > 30.0 {
         // `sqrt`, unlike `exp`, is rounded exactly everywhere.
-        return (mean + mean.sqrt() * normal(word) + 0.5).floor().clamp(0.0, 1e6) as i32;
+        return (mean + mean.sqrt() * normal(word) + 0.5)
+            .floor()
+            .clamp(0.0, 1e6) as i32;
     }
     let mut left = unit(word);
     let mut weight = exp(-mean);
@@ -584,7 +660,10 @@ mod tests {
     fn cosine_is_near() {
         for step in -400..400 {
             let x = f64::from(step) * 0.01;
-            assert!((cosine(x) - (x * std::f64::consts::TAU).cos()).abs() < 2e-3, "{x}");
+            assert!(
+                (cosine(x) - (x * std::f64::consts::TAU).cos()).abs() < 2e-3,
+                "{x}"
+            );
         }
     }
 
@@ -593,14 +672,30 @@ mod tests {
         let stream = RandomStream::new(1, 1);
         for mean in [0.05, 1.0, 7.5, 29.0, 200.0] {
             let n = 50_000;
-            let sum: f64 = (0..n).map(|index| f64::from(poisson(mean, stream.at(index)))).sum();
-            assert!((sum / n as f64 - mean).abs() < 6.0 * (mean / n as f64).sqrt(), "{mean}: {}", sum / n as f64);
+            let sum: f64 = (0..n)
+                .map(|index| f64::from(poisson(mean, stream.at(index))))
+                .sum();
+            assert!(
+                (sum / n as f64 - mean).abs() < 6.0 * (mean / n as f64).sqrt(),
+                "{mean}: {}",
+                sum / n as f64
+            );
         }
     }
 
     #[test]
     fn items_add_up() {
-        assert!(DEPARTMENTS.iter().all(|department| department.items <= DEPARTMENTS[2].items));
-        assert_eq!(DEPARTMENTS.iter().map(|department| department.items).sum::<u64>(), ITEMS);
+        assert!(
+            DEPARTMENTS
+                .iter()
+                .all(|department| department.items <= DEPARTMENTS[2].items)
+        );
+        assert_eq!(
+            DEPARTMENTS
+                .iter()
+                .map(|department| department.items)
+                .sum::<u64>(),
+            ITEMS
+        );
     }
 }

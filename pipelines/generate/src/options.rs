@@ -72,7 +72,12 @@ impl OutputOptions {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        check_range("row_group_rows", self.row_group_rows as u64, 1, ROW_GROUP_ROWS_MAX as u64)?;
+        check_range(
+            "row_group_rows",
+            self.row_group_rows as u64,
+            1,
+            ROW_GROUP_ROWS_MAX as u64,
+        )?;
         check_range("threads", self.threads as u64, 1, THREADS_MAX as u64)
     }
 }
@@ -93,7 +98,10 @@ pub(crate) fn check_range(name: &str, value: u64, least: u64, most: u64) -> Resu
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(Fault::new(codes::BAD_VALUE, format!("`{name}` is {value}; it must be from {least} to {most}")))
+    Err(Fault::new(
+        codes::BAD_VALUE,
+        format!("`{name}` is {value}; it must be from {least} to {most}"),
+    ))
 }
 
 /// The fault for a word that is not one of `words`.

@@ -28,7 +28,9 @@ impl RandomStream {
     /// The word at an index.
     #[inline]
     pub fn at(self, index: u64) -> u64 {
-        mix(self.0.wrapping_add(index.wrapping_add(1).wrapping_mul(STEP)))
+        mix(self
+            .0
+            .wrapping_add(index.wrapping_add(1).wrapping_mul(STEP)))
     }
 
     /// A stream of its own for each index.
@@ -76,7 +78,9 @@ pub fn exp(x: f64) -> f64 {
     let series = 1.0
         + y * (1.0
             + y * (1.0 / 2.0
-                + y * (1.0 / 6.0 + y * (1.0 / 24.0 + y * (1.0 / 120.0 + y * (1.0 / 720.0 + y * (1.0 / 5040.0)))))));
+                + y * (1.0 / 6.0
+                    + y * (1.0 / 24.0
+                        + y * (1.0 / 120.0 + y * (1.0 / 720.0 + y * (1.0 / 5040.0)))))));
     series * f64::from_bits(((whole as i64 + 1023) as u64) << 52)
 }
 
@@ -127,7 +131,12 @@ impl ZipfDistribution {
             }
         }
         let root = 0.5 * (low + high);
-        ZipfDistribution { ranks, k, reach: if steep { 1.0 / root - 1.0 } else { root - 1.0 }, steep }
+        ZipfDistribution {
+            ranks,
+            k,
+            reach: if steep { 1.0 / root - 1.0 } else { root - 1.0 },
+            steep,
+        }
     }
 
     /// The rank, from 0, of a number in [0, 1).
@@ -165,8 +174,17 @@ mod tests {
     #[test]
     fn stream_is_splitmix64() {
         // The first words of the reference implementation (Vigna, splitmix64.c) for the seed 1234567.
-        let words: Vec<u64> = (0..3).map(|index| RandomStream(1_234_567).at(index)).collect();
-        assert_eq!(words, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+        let words: Vec<u64> = (0..3)
+            .map(|index| RandomStream(1_234_567).at(index))
+            .collect();
+        assert_eq!(
+            words,
+            [
+                6_457_827_717_110_365_317,
+                3_203_168_211_198_807_973,
+                9_817_491_932_198_370_423
+            ]
+        );
     }
 
     #[test]
@@ -207,10 +225,16 @@ mod tests {
             for r in [1, 2, 3, ranks / 2, ranks].into_iter().filter(|r| *r > 0) {
                 let expected = draws as f64 * part(f64::from(r)) / whole;
                 let got = f64::from(counts[r as usize - 1]);
-                assert!((got - expected).abs() < 5.0 * expected.sqrt() + 1.0, "rank {r}: {got}, not {expected}");
+                assert!(
+                    (got - expected).abs() < 5.0 * expected.sqrt() + 1.0,
+                    "rank {r}: {got}, not {expected}"
+                );
             }
         }
-        assert_eq!(ZipfDistribution::new(5_000_000, -10).rank(1.0 - f64::EPSILON / 2.0), 4_999_999);
+        assert_eq!(
+            ZipfDistribution::new(5_000_000, -10).rank(1.0 - f64::EPSILON / 2.0),
+            4_999_999
+        );
         assert_eq!(ZipfDistribution::new(5_000_000, 10).rank(0.0), 0);
     }
 

@@ -51,7 +51,8 @@ impl GeneratedFiles<'_> {
         progress: &mut dyn FnMut(u64),
     ) -> Result<GenerateSummary> {
         let out = &self.output.out;
-        fs::create_dir_all(out).map_err(|error| io_fault(error, "the directory cannot be made").file(text(out)))?;
+        fs::create_dir_all(out)
+            .map_err(|error| io_fault(error, "the directory cannot be made").file(text(out)))?;
         if !self.output.replace
             && let Some(name) = self.names.iter().find(|name| out.join(name).exists())
         {
@@ -66,13 +67,19 @@ impl GeneratedFiles<'_> {
         let work = |sender: mpsc::Sender<u64>| -> Result<(), (usize, Fault)> {
             while !stop.load(Ordering::Relaxed) {
                 let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some(name) = self.names.get(index) else { break };
+                let Some(name) = self.names.get(index) else {
+                    break;
+                };
                 let count = |count: u64| {
                     rows.fetch_add(count, Ordering::Relaxed);
                     // The receiver outlives the senders; if it did not, the count would not be needed.
                     let _ = sender.send(count);
                 };
-                match catch_panic(|| self.file(name, properties.clone(), &stop, &count, &|put| fill(index, put))) {
+                match catch_panic(|| {
+                    self.file(name, properties.clone(), &stop, &count, &|put| {
+                        fill(index, put)
+                    })
+                }) {
                     Ok(written) => bytes.fetch_add(written, Ordering::Relaxed),
                     Err(fault) => {
                         stop.store(true, Ordering::Relaxed);
@@ -108,7 +115,9 @@ impl GeneratedFiles<'_> {
                 match handle.join() {
                     Ok(Ok(())) => {}
                     Ok(Err(fault)) => faults.push(fault),
-                    Err(_) => faults.push((0, Fault::internal("a thread of the generator panicked"))),
+                    Err(_) => {
+                        faults.push((0, Fault::internal("a thread of the generator panicked")))
+                    }
                 }
             }
         });
@@ -116,7 +125,11 @@ impl GeneratedFiles<'_> {
         faults.sort_by_key(|(index, fault)| (fault.code() == codes::INTERRUPTED, *index));
         match faults.into_iter().next() {
             Some((_, fault)) => Err(fault),
-            None => Ok(GenerateSummary { files: self.names.len(), rows: rows.into_inner(), bytes: bytes.into_inner() }),
+            None => Ok(GenerateSummary {
+                files: self.names.len(),
+                rows: rows.into_inner(),
+                bytes: bytes.into_inner(),
+            }),
         }
     }
 
@@ -132,10 +145,14 @@ impl GeneratedFiles<'_> {
         let path = self.output.out.join(name);
         let hidden = self.output.out.join(format!(".{name}.tmp"));
         let write = || -> Result<u64> {
-            let file = File::create(&hidden).map_err(|error| io_fault(error, "the file cannot be made"))?;
-            let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+            let file = File::create(&hidden)
+                .map_err(|error| io_fault(error, "the file cannot be made"))?;
+            let options = ArrowWriterOptions::new()
+                .with_properties(properties)
+                .with_skip_arrow_metadata(true);
             let schema = Arc::clone(&self.schema);
-            let mut writer = ArrowWriter::try_new_with_options(file, schema, options).map_err(parquet_fault)?;
+            let mut writer =
+                ArrowWriter::try_new_with_options(file, schema, options).map_err(parquet_fault)?;
             fill(&mut |columns| {
                 if stop.load(Ordering::Relaxed) {
                     return Err(Fault::new(codes::INTERRUPTED, "another file failed"));
@@ -171,14 +188,21 @@ impl GeneratedFiles<'_> {
         let sorting: Vec<SortingColumn> = self
             .sorted_by
             .iter()
-            .map(|&column_idx| SortingColumn { column_idx, descending: false, nulls_first: false })
+            .map(|&column_idx| SortingColumn {
+                column_idx,
+                descending: false,
+                nulls_first: false,
+            })
             .collect();
         Ok(WriterProperties::builder()
             .set_compression(codec)
             .set_max_row_group_row_count(Some(self.output.row_group_rows))
             // Not the library's version: the bytes are to outlive it.
             .set_created_by(format!("forebay generate {VERSION}"))
-            .set_key_value_metadata(Some(vec![KeyValue::new("forebay.generate".into(), self.note.to_string())]))
+            .set_key_value_metadata(Some(vec![KeyValue::new(
+                "forebay.generate".into(),
+                self.note.to_string(),
+            )]))
             .set_sorting_columns((!sorting.is_empty()).then_some(sorting))
             .build())
     }
@@ -191,9 +215,17 @@ fn batch(schema: &Schema, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
         .fields()
         .iter()
         .zip(&columns)
-        .map(|(field, column)| field.as_ref().clone().with_data_type(column.data_type().clone()))
+        .map(|(field, column)| {
+            field
+                .as_ref()
+                .clone()
+                .with_data_type(column.data_type().clone())
+        })
         .collect();
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    Ok(RecordBatch::try_new(
+        Arc::new(Schema::new(fields)),
+        columns,
+    )?)
 }
 
 /// A column.

@@ -31,7 +31,13 @@ fn bytes_depend_on_the_seed_and_not_on_the_threads() {
         assert_eq!(seen.last(), Some(&45_000));
         assert!(seen.is_sorted());
         let bytes = bytes(&options.output.out);
-        assert_eq!(bytes.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>(), summary.bytes);
+        assert_eq!(
+            bytes
+                .iter()
+                .map(|(_, bytes)| bytes.len() as u64)
+                .sum::<u64>(),
+            summary.bytes
+        );
         bytes
     };
     let one = write("one", 1, 1);
@@ -59,8 +65,12 @@ fn schema_is_plain() {
     let home = tempfile::tempdir().unwrap();
     clicks(&options(1, 1, home.path()), &mut |_| {}).unwrap();
     let reader = reader(&files(home.path())[0]);
-    let columns: Vec<(&str, &DataType, bool)> =
-        reader.schema().fields().iter().map(|f| (f.name().as_str(), f.data_type(), f.is_nullable())).collect();
+    let columns: Vec<(&str, &DataType, bool)> = reader
+        .schema()
+        .fields()
+        .iter()
+        .map(|f| (f.name().as_str(), f.data_type(), f.is_nullable()))
+        .collect();
     assert_eq!(columns.len(), 40);
     assert_eq!(columns[0], ("label", &DataType::Int32, false));
     assert_eq!(columns[1], ("f1", &DataType::Float32, true));
@@ -79,28 +89,62 @@ fn shares_and_values_are_near_the_declared() {
     let mut zeros = [0; 40];
     let mut tokens: Vec<HashMap<String, u32>> = vec![HashMap::new(); 26];
     for batch in batches(home.path()) {
-        ones += batch.column(0).as_primitive::<Int32Type>().values().iter().sum::<i32>();
+        ones += batch
+            .column(0)
+            .as_primitive::<Int32Type>()
+            .values()
+            .iter()
+            .sum::<i32>();
         for (nulls, column) in nulls.iter_mut().zip(batch.columns()) {
             *nulls += column.null_count();
         }
         for (zeros, column) in zeros.iter_mut().zip(batch.columns()).skip(1).take(13) {
             let values = column.as_primitive::<Float32Type>();
-            assert!(values.iter().flatten().all(|value| value.is_finite() && value >= 0.0));
-            *zeros += values.iter().flatten().filter(|value| *value == 0.0).count();
+            assert!(
+                values
+                    .iter()
+                    .flatten()
+                    .all(|value| value.is_finite() && value >= 0.0)
+            );
+            *zeros += values
+                .iter()
+                .flatten()
+                .filter(|value| *value == 0.0)
+                .count();
         }
         for column in 14..40 {
             for token in batch.column(column).as_string::<i32>().iter().flatten() {
-                assert!(token.len() == 8 && token.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)));
+                assert!(
+                    token.len() == 8
+                        && token
+                            .bytes()
+                            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+                );
                 *tokens[column - 14].entry(token.to_owned()).or_default() += 1;
             }
         }
     }
     let part = |count: usize| count as f64 / rows as f64;
-    assert!((0.22..0.28).contains(&part(ones as usize)), "{}", part(ones as usize));
-    for (column, declared) in
-        [(1, 0.45), (2, 0.0), (3, 0.21), (13, 0.22), (14, 0.0), (16, 0.034), (35, 0.76), (39, 0.05)]
-    {
-        assert!((part(nulls[column]) - declared).abs() < 0.006, "column {column}: {}", part(nulls[column]));
+    assert!(
+        (0.22..0.28).contains(&part(ones as usize)),
+        "{}",
+        part(ones as usize)
+    );
+    for (column, declared) in [
+        (1, 0.45),
+        (2, 0.0),
+        (3, 0.21),
+        (13, 0.22),
+        (14, 0.0),
+        (16, 0.034),
+        (35, 0.76),
+        (39, 0.05),
+    ] {
+        assert!(
+            (part(nulls[column]) - declared).abs() < 0.006,
+            "column {column}: {}",
+            part(nulls[column])
+        );
     }
     assert!(part(zeros[2]) > 0.15);
     // The small columns show all their values, the large ones very many.
@@ -129,12 +173,20 @@ fn label_can_be_learned() {
             for row in 0..batch.num_rows() {
                 let tokens = (14..40).map(|column| {
                     let column = batch.column(column).as_string::<i32>();
-                    if column.is_valid(row) { column.value(row).to_owned() } else { String::new() }
+                    if column.is_valid(row) {
+                        column.value(row).to_owned()
+                    } else {
+                        String::new()
+                    }
                 });
                 // Numbers by their powers of two.
                 let buckets = (1..14).map(|column| {
                     let column = batch.column(column).as_primitive::<Float32Type>();
-                    if column.is_valid(row) { column.value(row).log2().floor().to_string() } else { String::new() }
+                    if column.is_valid(row) {
+                        column.value(row).log2().floor().to_string()
+                    } else {
+                        String::new()
+                    }
                 });
                 rows.push((labels.value(row) == 1, tokens.chain(buckets).collect()));
             }
@@ -170,7 +222,10 @@ fn label_can_be_learned() {
         }
     }
     let area = wins / (below * ones);
-    assert!((0.77..0.84).contains(&area), "the area under the curve is {area}");
+    assert!(
+        (0.77..0.84).contains(&area),
+        "the area under the curve is {area}"
+    );
 }
 
 #[test]
@@ -188,7 +243,12 @@ fn nothing_is_replaced_unasked_and_nothing_stale_remains() {
     options.output.replace = true;
     clicks(&options, &mut |_| {}).unwrap();
     assert_eq!(files(home.path()).len(), 2);
-    assert_eq!(batches(home.path()).map(|batch| batch.num_rows()).sum::<usize>(), 1_500);
+    assert_eq!(
+        batches(home.path())
+            .map(|batch| batch.num_rows())
+            .sum::<usize>(),
+        1_500
+    );
 }
 
 #[test]
@@ -202,12 +262,22 @@ fn faults_name_what_is_wrong() {
     assert_eq!(code(&|options| options.rows = 0), codes::BAD_VALUE);
     assert_eq!(code(&|options| options.rows_per_file = 0), codes::BAD_VALUE);
     assert_eq!(code(&|options| options.rows = u64::MAX), codes::BAD_VALUE);
-    assert_eq!(code(&|options| options.output.threads = 0), codes::BAD_VALUE);
-    assert_eq!(code(&|options| options.output.row_group_rows = 0), codes::BAD_VALUE);
+    assert_eq!(
+        code(&|options| options.output.threads = 0),
+        codes::BAD_VALUE
+    );
+    assert_eq!(
+        code(&|options| options.output.row_group_rows = 0),
+        codes::BAD_VALUE
+    );
     assert!(!home.path().join("out").exists());
     // A file where a directory is wanted.
     std::fs::write(home.path().join("plain"), "").unwrap();
-    let fault = clicks(&options(100, 1, &home.path().join("plain").join("out")), &mut |_| {}).unwrap_err();
+    let fault = clicks(
+        &options(100, 1, &home.path().join("plain").join("out")),
+        &mut |_| {},
+    )
+    .unwrap_err();
     assert_eq!(fault.code(), codes::NOT_FOUND);
     // A hidden name that is taken by a directory: the file cannot be made, and none becomes visible.
     std::fs::create_dir_all(home.path().join("full").join(".clicks-00001.parquet.tmp")).unwrap();
@@ -215,5 +285,12 @@ fn faults_name_what_is_wrong() {
     options.rows_per_file = 50;
     let fault = clicks(&options, &mut |_| {}).unwrap_err();
     assert_eq!(fault.code(), codes::STORAGE);
-    assert!(fault.site().file.as_ref().unwrap().ends_with("clicks-00001.parquet"));
+    assert!(
+        fault
+            .site()
+            .file
+            .as_ref()
+            .unwrap()
+            .ends_with("clicks-00001.parquet")
+    );
 }

@@ -34,7 +34,13 @@ struct DemandRecord {
 fn rows(directory: &std::path::Path) -> Vec<DemandRecord> {
     let mut rows = Vec::new();
     for batch in batches(directory) {
-        let text = |column: usize, row: usize| batch.column(column).as_string::<i32>().value(row).to_owned();
+        let text = |column: usize, row: usize| {
+            batch
+                .column(column)
+                .as_string::<i32>()
+                .value(row)
+                .to_owned()
+        };
         for row in 0..batch.num_rows() {
             let some = |column: usize| batch.column(column).is_valid(row);
             rows.push(DemandRecord {
@@ -76,8 +82,12 @@ fn schema_is_plain() {
     let home = tempfile::tempdir().unwrap();
     demand(&options(HistoryExtent::Rows(10), home.path()), &mut |_| {}).unwrap();
     let reader = reader(&files(home.path())[0]);
-    let columns: Vec<(&str, DataType, bool)> =
-        reader.schema().fields().iter().map(|f| (f.name().as_str(), f.data_type().clone(), f.is_nullable())).collect();
+    let columns: Vec<(&str, DataType, bool)> = reader
+        .schema()
+        .fields()
+        .iter()
+        .map(|f| (f.name().as_str(), f.data_type().clone(), f.is_nullable()))
+        .collect();
     assert_eq!(
         columns,
         [
@@ -105,7 +115,10 @@ fn the_default_shape_is_m5s() {
     assert_eq!(rows.last().unwrap().date, CalendarDay(16_943).0);
     assert_eq!(rows.last().unwrap().store, "WI_3");
     assert!(rows.iter().any(|row| row.item == "HOBBIES_1_001"));
-    assert!(rows.iter().all(|row| row.item.starts_with(&row.department) && row.department.starts_with(&row.category)));
+    assert!(
+        rows.iter().all(|row| row.item.starts_with(&row.department)
+            && row.department.starts_with(&row.category))
+    );
     assert_eq!(files(home.path()).len(), 1);
     assert!(files(home.path())[0].ends_with("demand-2016-05.parquet"));
 }
@@ -130,12 +143,18 @@ fn rows_are_exact_ordered_and_alive() {
     let mut lives: HashMap<(String, String), (i32, i32, i32)> = HashMap::new();
     let mut days: HashMap<i32, u32> = HashMap::new();
     for row in &whole {
-        let life = lives.entry((row.store.clone(), row.item.clone())).or_insert((row.date, row.date, 0));
+        let life = lives
+            .entry((row.store.clone(), row.item.clone()))
+            .or_insert((row.date, row.date, 0));
         life.1 = row.date;
         life.2 += 1;
         *days.entry(row.date).or_default() += 1;
     }
-    assert!(lives.values().all(|(first, last, count)| last - first + 1 == *count));
+    assert!(
+        lives
+            .values()
+            .all(|(first, last, count)| last - first + 1 == *count)
+    );
     let (first, last) = (whole[0].date, whole[whole.len() - 1].date);
     assert_eq!(last - first, 799);
     assert!(lives.values().any(|life| life.0 > first));
@@ -144,13 +163,27 @@ fn rows_are_exact_ordered_and_alive() {
 
     // Fewer rows are the end of it, and other periods hold the same rows.
     let out = home.path().join("rows");
-    let half = DemandOptions { extent: HistoryExtent::Rows(50_001), period: FilePeriod::Week, ..options.clone() };
-    demand(&DemandOptions { output: forebay_generate::OutputOptions::new(&out), ..half }, &mut |_| {}).unwrap();
+    let half = DemandOptions {
+        extent: HistoryExtent::Rows(50_001),
+        period: FilePeriod::Week,
+        ..options.clone()
+    };
+    demand(
+        &DemandOptions {
+            output: forebay_generate::OutputOptions::new(&out),
+            ..half
+        },
+        &mut |_| {},
+    )
+    .unwrap();
     let some = rows(&out);
     assert_eq!(some.len(), 50_001);
     let cut = some.iter().position(|row| row.date > some[0].date).unwrap();
     assert!(whole.ends_with(&some[cut..]));
-    let start = whole.iter().position(|row| row.date == some[0].date).unwrap();
+    let start = whole
+        .iter()
+        .position(|row| row.date == some[0].date)
+        .unwrap();
     assert!(whole[start..].starts_with(&some[..cut]));
 
     // A night's file continues the history.
@@ -162,9 +195,18 @@ fn rows_are_exact_ordered_and_alive() {
         ..options
     };
     demand(&night, &mut |_| {}).unwrap();
-    let names: Vec<String> = bytes(&night.output.out).into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["demand-2016-05-22.parquet", "demand-2016-05-23.parquet"]);
-    let old: Vec<DemandRecord> = rows(&night.output.out).into_iter().filter(|row| row.date == 16_943).collect();
+    let names: Vec<String> = bytes(&night.output.out)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(
+        names,
+        ["demand-2016-05-22.parquet", "demand-2016-05-23.parquet"]
+    );
+    let old: Vec<DemandRecord> = rows(&night.output.out)
+        .into_iter()
+        .filter(|row| row.date == 16_943)
+        .collect();
     assert!(whole.ends_with(&old));
 }
 
@@ -176,22 +218,39 @@ fn demand_looks_like_demand() {
     demand(&options, &mut |_| {}).unwrap();
     let rows = rows(home.path());
     let mean = |keep: &dyn Fn(&DemandRecord) -> bool| {
-        let kept: Vec<f64> = rows.iter().filter(|row| keep(row)).filter_map(|row| row.qty).map(f64::from).collect();
+        let kept: Vec<f64> = rows
+            .iter()
+            .filter(|row| keep(row))
+            .filter_map(|row| row.qty)
+            .map(f64::from)
+            .collect();
         assert!(!kept.is_empty());
         kept.iter().sum::<f64>() / kept.len() as f64
     };
-    let share =
-        |keep: &dyn Fn(&DemandRecord) -> bool| rows.iter().filter(|row| keep(row)).count() as f64 / rows.len() as f64;
+    let share = |keep: &dyn Fn(&DemandRecord) -> bool| {
+        rows.iter().filter(|row| keep(row)).count() as f64 / rows.len() as f64
+    };
     let all = mean(&|_| true);
     assert!((0.5..3.0).contains(&all), "{all} units a day");
     let zeros = share(&|row| row.qty == Some(0));
-    assert!((0.4..0.8).contains(&zeros), "{zeros} of the days without a sale");
+    assert!(
+        (0.4..0.8).contains(&zeros),
+        "{zeros} of the days without a sale"
+    );
     assert!((0.0001..0.001).contains(&share(&|row| row.qty.is_none())));
     // Not listed, not sold, not promoted.
     let unlisted = share(&|row| row.price.is_none());
     assert!((0.02..0.04).contains(&unlisted), "{unlisted}");
-    assert!(rows.iter().filter(|row| row.price.is_none()).all(|row| row.qty.unwrap_or(0) == 0 && !row.promotion));
-    assert!(rows.iter().filter_map(|row| row.price).all(|price| (0.03..200.0).contains(&price)));
+    assert!(
+        rows.iter()
+            .filter(|row| row.price.is_none())
+            .all(|row| row.qty.unwrap_or(0) == 0 && !row.promotion)
+    );
+    assert!(
+        rows.iter()
+            .filter_map(|row| row.price)
+            .all(|price| (0.03..200.0).contains(&price))
+    );
     // Weekends, promotions and Christmas (2014 and 2015).
     let weekend = |row: &DemandRecord| (row.date + 3).rem_euclid(7) >= 5;
     assert!(mean(&weekend) > 1.2 * mean(&|row| !weekend(row)));
@@ -201,17 +260,23 @@ fn demand_looks_like_demand() {
         // Series by series: the promoted ones are no others.
         let mut sums: HashMap<(&str, &str), [(f64, f64); 2]> = HashMap::new();
         for row in rows.iter().filter(|row| row.price.is_some()) {
-            let sum = &mut sums.entry((&row.store, &row.item)).or_default()[usize::from(row.promotion)];
+            let sum =
+                &mut sums.entry((&row.store, &row.item)).or_default()[usize::from(row.promotion)];
             sum.0 += f64::from(row.qty.unwrap_or(0));
             sum.1 += 1.0;
         }
-        let both = sums.values().filter(|[plain, promoted]| plain.0 > 0.0 && promoted.1 > 0.0);
+        let both = sums
+            .values()
+            .filter(|[plain, promoted]| plain.0 > 0.0 && promoted.1 > 0.0);
         let (with, without) = both.fold((0.0, 0.0), |(with, without), [plain, promoted]| {
             (with + promoted.0, without + plain.0 / plain.1 * promoted.1)
         });
         with / without
     };
-    assert!((1.2..2.0).contains(&lift), "promotions lift demand by {lift}");
+    assert!(
+        (1.2..2.0).contains(&lift),
+        "promotions lift demand by {lift}"
+    );
     assert!(mean(&|row| row.event.as_deref() == Some("Christmas")) < 0.05 * all);
     // Prices move by the week only.
     let mut prices: HashMap<(&str, &str, i32), f64> = HashMap::new();
@@ -219,9 +284,14 @@ fn demand_looks_like_demand() {
     for row in &rows {
         if let Some(price) = row.price {
             let week = (row.date + 3).div_euclid(7);
-            assert_eq!(*prices.entry((&row.store, &row.item, week)).or_insert(price), price);
+            assert_eq!(
+                *prices.entry((&row.store, &row.item, week)).or_insert(price),
+                price
+            );
             changes += usize::from(
-                prices.get(&(row.store.as_str(), row.item.as_str(), week - 1)).is_some_and(|p| *p != price),
+                prices
+                    .get(&(row.store.as_str(), row.item.as_str(), week - 1))
+                    .is_some_and(|p| *p != price),
             );
         }
     }
@@ -243,7 +313,8 @@ fn shapes_of_all_sizes() {
         keys.dedup();
         assert!(keys.len() as u64 <= series);
         assert!(rows.windows(2).all(|pair| {
-            (pair[0].date, &pair[0].store, &pair[0].item) < (pair[1].date, &pair[1].store, &pair[1].item)
+            (pair[0].date, &pair[0].store, &pair[0].item)
+                < (pair[1].date, &pair[1].store, &pair[1].item)
         }));
     }
 }
@@ -257,14 +328,32 @@ fn faults_name_what_is_wrong() {
         change(&mut options);
         demand(&options, &mut |_| {}).unwrap_err().code()
     };
-    assert_eq!(code(&|options| options.extent = HistoryExtent::Rows(0)), codes::BAD_VALUE);
-    assert_eq!(code(&|options| options.extent = HistoryExtent::Days(0)), codes::BAD_VALUE);
-    assert_eq!(code(&|options| options.extent = HistoryExtent::Days(u32::MAX)), codes::BAD_VALUE);
-    assert_eq!(code(&|options| options.extent = HistoryExtent::Rows(10_000_000)), codes::LIMIT);
+    assert_eq!(
+        code(&|options| options.extent = HistoryExtent::Rows(0)),
+        codes::BAD_VALUE
+    );
+    assert_eq!(
+        code(&|options| options.extent = HistoryExtent::Days(0)),
+        codes::BAD_VALUE
+    );
+    assert_eq!(
+        code(&|options| options.extent = HistoryExtent::Days(u32::MAX)),
+        codes::BAD_VALUE
+    );
+    assert_eq!(
+        code(&|options| options.extent = HistoryExtent::Rows(10_000_000)),
+        codes::LIMIT
+    );
     assert_eq!(code(&|options| options.series = 0), codes::BAD_VALUE);
     assert_eq!(code(&|options| options.series = u64::MAX), codes::BAD_VALUE);
     assert_eq!(code(&|options| options.stores = 0), codes::BAD_VALUE);
-    assert_eq!(code(&|options| options.last_day = CalendarDay(i32::MIN)), codes::BAD_VALUE);
+    assert_eq!(
+        code(&|options| options.last_day = CalendarDay(i32::MIN)),
+        codes::BAD_VALUE
+    );
     assert!(!home.path().join("out").exists());
-    assert_eq!("mouth".parse::<FilePeriod>().unwrap_err().hint_text(), Some("did you mean `month`?"));
+    assert_eq!(
+        "mouth".parse::<FilePeriod>().unwrap_err().hint_text(),
+        Some("did you mean `month`?")
+    );
 }

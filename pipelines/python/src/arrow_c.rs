@@ -3,7 +3,9 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, FixedSizeListArray, RecordBatch, RecordBatchIterator, StructArray};
+use arrow::array::{
+    ArrayRef, AsArray, FixedSizeListArray, RecordBatch, RecordBatchIterator, StructArray,
+};
 use arrow::array::{Float32Array, Int32Array, Int64Array};
 use arrow::datatypes::{DataType, Field as ArrowField, Schema, SchemaRef};
 use arrow::error::ArrowError;
@@ -50,8 +52,11 @@ impl Table {
     /// The columns of a batch by their own names.
     pub fn of_batch(batch: &FeedBatch, features: &BatchFeatures) -> Result<Table, Fault> {
         if features.series.is_some() {
-            return Err(Fault::new(codes::UNSUPPORTED, "sequences are no table: each row has several steps")
-                .hint("take them as `torch`, `numpy` or `raw`"));
+            return Err(Fault::new(
+                codes::UNSUPPORTED,
+                "sequences are no table: each row has several steps",
+            )
+            .hint("take them as `torch`, `numpy` or `raw`"));
         }
         let (mut fields, mut columns) = (Vec::new(), Vec::new());
         let groups = [
@@ -65,12 +70,18 @@ impl Table {
             let mut first = 0;
             for field in of_role {
                 let column = column(batch, role, field, first, width)?;
-                fields.push(ArrowField::new(&field.column, column.data_type().clone(), false));
+                fields.push(ArrowField::new(
+                    &field.column,
+                    column.data_type().clone(),
+                    false,
+                ));
                 columns.push(column);
                 first += field.width as usize;
             }
         }
-        Ok(Table { batch: RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)? })
+        Ok(Table {
+            batch: RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?,
+        })
     }
 }
 
@@ -85,24 +96,51 @@ fn column(
     let own = field.width as usize;
     fn pick<T: Copy>(values: &[T], rows: usize, first: usize, own: usize, width: usize) -> Vec<T> {
         let rows = values.chunks_exact(width.max(1)).take(rows);
-        rows.flat_map(|row| row[first..first + own].iter().copied()).collect()
+        rows.flat_map(|row| row[first..first + own].iter().copied())
+            .collect()
     }
     let data_type = batch.layout().part(role).map(|part| part.data_type);
     let rows = batch.rows();
     let values: ArrayRef = match data_type {
-        Some(ValueType::F32) => Arc::new(Float32Array::from(pick(batch.numbers::<f32>(role), rows, first, own, width))),
-        Some(ValueType::I32) => Arc::new(Int32Array::from(pick(batch.numbers::<i32>(role), rows, first, own, width))),
-        Some(ValueType::I64) => Arc::new(Int64Array::from(pick(batch.numbers::<i64>(role), rows, first, own, width))),
+        Some(ValueType::F32) => Arc::new(Float32Array::from(pick(
+            batch.numbers::<f32>(role),
+            rows,
+            first,
+            own,
+            width,
+        ))),
+        Some(ValueType::I32) => Arc::new(Int32Array::from(pick(
+            batch.numbers::<i32>(role),
+            rows,
+            first,
+            own,
+            width,
+        ))),
+        Some(ValueType::I64) => Arc::new(Int64Array::from(pick(
+            batch.numbers::<i64>(role),
+            rows,
+            first,
+            own,
+            width,
+        ))),
         _ => {
-            let message = format!("`{}` has half precision, which tables do not hold", field.column);
+            let message = format!(
+                "`{}` has half precision, which tables do not hold",
+                field.column
+            );
             return Err(Fault::new(codes::UNSUPPORTED, message).hint("set `dense_type` to `f32`"));
         }
     };
     if own == 1 {
         return Ok(values);
     }
-    let item = Arc::new(ArrowField::new_list_field(values.data_type().clone(), false));
-    Ok(Arc::new(FixedSizeListArray::try_new(item, own as i32, values, None)?))
+    let item = Arc::new(ArrowField::new_list_field(
+        values.data_type().clone(),
+        false,
+    ));
+    Ok(Arc::new(FixedSizeListArray::try_new(
+        item, own as i32, values, None,
+    )?))
 }
 
 #[pymethods]
@@ -110,7 +148,12 @@ impl Table {
     /// The names of the columns.
     #[getter]
     fn column_names(&self) -> Vec<String> {
-        self.batch.schema_ref().fields().iter().map(|field| field.name().clone()).collect()
+        self.batch
+            .schema_ref()
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect()
     }
 
     fn __len__(&self) -> usize {
@@ -130,7 +173,9 @@ impl Table {
     /// The first rows for a notebook.
     fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
         let shown = self.batch.slice(0, self.batch.num_rows().min(ROWS_SHOWN));
-        html_table(&shown, self.batch.num_rows()).map_err(Fault::from).into_py_result(py)
+        html_table(&shown, self.batch.num_rows())
+            .map_err(Fault::from)
+            .into_py_result(py)
     }
 
     /// All rows as a pyarrow Table.
@@ -156,7 +201,11 @@ impl Table {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         // The interface allows to give another schema than the one that was asked for.
         let _ = requested_schema;
-        stream_capsule(py, self.batch.schema(), std::iter::once(Ok(self.batch.clone())))
+        stream_capsule(
+            py,
+            self.batch.schema(),
+            std::iter::once(Ok(self.batch.clone())),
+        )
     }
 }
 
@@ -171,23 +220,34 @@ fn cell_style(kind: &DataType) -> &'static str {
 
 /// A table of a page, with the number of all rows below it.
 fn html_table(shown: &RecordBatch, rows: usize) -> Result<String, ArrowError> {
-    let escape = |text: String| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let escape = |text: String| {
+        text.replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;")
+    };
     let options = FormatOptions::default().with_null("null");
     let schema = shown.schema_ref();
     let heads = schema.fields().iter().map(|field| {
         let (style, name) = (cell_style(field.data_type()), escape(field.name().clone()));
-        format!("<th{style}>{name}<br><small>{}</small></th>", type_name(field.data_type()))
+        format!(
+            "<th{style}>{name}<br><small>{}</small></th>",
+            type_name(field.data_type())
+        )
     });
-    let columns = shown
-        .columns()
-        .iter()
-        .map(|column| Ok((cell_style(column.data_type()), ArrayFormatter::try_new(column.as_ref(), &options)?)));
+    let columns = shown.columns().iter().map(|column| {
+        Ok((
+            cell_style(column.data_type()),
+            ArrayFormatter::try_new(column.as_ref(), &options)?,
+        ))
+    });
     let columns = columns.collect::<Result<Vec<_>, ArrowError>>()?;
     let cell = |(style, column): &(&str, ArrayFormatter<'_>), row: usize| {
         format!("<td{style}>{}</td>", escape(column.value(row).to_string()))
     };
     let cells = |row: usize| -> String { columns.iter().map(|column| cell(column, row)).collect() };
-    let body: String = (0..shown.num_rows()).map(|row| format!("<tr>{}</tr>", cells(row))).collect();
+    let body: String = (0..shown.num_rows())
+        .map(|row| format!("<tr>{}</tr>", cells(row)))
+        .collect();
     let head: String = heads.collect();
     Ok(format!(
         "<table style=\"margin-left:0\"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{rows} rows</p>"
@@ -196,9 +256,12 @@ fn html_table(shown: &RecordBatch, rows: usize) -> Result<String, ArrowError> {
 
 /// The batches of something that knows Arrow's C interface.
 pub(crate) fn batches(table: &Bound<'_, PyAny>) -> PyResult<Vec<RecordBatch>> {
-    let broken = |error: ArrowError| PyValueError::new_err(format!("the table cannot be read: {error}"));
+    let broken =
+        |error: ArrowError| PyValueError::new_err(format!("the table cannot be read: {error}"));
     if table.hasattr("__arrow_c_stream__")? {
-        let capsule = table.call_method0("__arrow_c_stream__")?.cast_into::<PyCapsule>()?;
+        let capsule = table
+            .call_method0("__arrow_c_stream__")?
+            .cast_into::<PyCapsule>()?;
         let pointer = capsule.pointer_checked(Some(STREAM))?.as_ptr();
         // SAFETY: the capsule's name promises a stream, which moves out of it and is released by us.
         let reader = unsafe { ArrowArrayStreamReader::from_raw(pointer.cast()) }.map_err(broken)?;
@@ -207,14 +270,23 @@ pub(crate) fn batches(table: &Bound<'_, PyAny>) -> PyResult<Vec<RecordBatch>> {
     if table.hasattr("__arrow_c_array__")? {
         let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) =
             table.call_method0("__arrow_c_array__")?.extract()?;
-        let schema = schema.pointer_checked(Some(c"arrow_schema"))?.as_ptr().cast::<FFI_ArrowSchema>();
-        let array = array.pointer_checked(Some(c"arrow_array"))?.as_ptr().cast::<FFI_ArrowArray>();
+        let schema = schema
+            .pointer_checked(Some(c"arrow_schema"))?
+            .as_ptr()
+            .cast::<FFI_ArrowSchema>();
+        let array = array
+            .pointer_checked(Some(c"arrow_array"))?
+            .as_ptr()
+            .cast::<FFI_ArrowArray>();
         // SAFETY: the names promise the structures; the array moves out of its capsule, the schema is
         // only read.
-        let data = unsafe { from_ffi(FFI_ArrowArray::from_raw(array), &*schema) }.map_err(broken)?;
+        let data =
+            unsafe { from_ffi(FFI_ArrowArray::from_raw(array), &*schema) }.map_err(broken)?;
         let array = arrow::array::make_array(data);
         if !matches!(array.data_type(), DataType::Struct(_)) {
-            return Err(PyTypeError::new_err("the array is no table: give rows of named columns"));
+            return Err(PyTypeError::new_err(
+                "the array is no table: give rows of named columns",
+            ));
         }
         let rows: StructArray = array.as_struct().clone();
         return Ok(vec![RecordBatch::from(rows)]);

@@ -43,13 +43,19 @@ impl Artifact {
             let (step, analyzer, columns) = (&learned.step, &learned.analyzer, &learned.columns);
             json!({ "step": step, "analyzer": analyzer, "columns": columns, "part": learned.part, "rows": rows })
         });
-        json!({ "pipeline": self.artifact.pipeline.name, "findings": findings.collect::<Vec<_>>() }).to_string()
+        json!({ "pipeline": self.artifact.pipeline.name, "findings": findings.collect::<Vec<_>>() })
+            .to_string()
     }
 
     /// The columns that tables must have.
     #[getter]
     fn inputs(&self) -> Vec<String> {
-        self.model.input().fields().iter().map(|field| field.name().clone()).collect()
+        self.model
+            .input()
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect()
     }
 
     /// Those of them that may be absent: no step uses them.
@@ -61,16 +67,30 @@ impl Artifact {
     /// The columns that come out.
     #[getter]
     fn outputs(&self) -> Vec<String> {
-        self.model.output().fields().iter().map(|field| field.name().clone()).collect()
+        self.model
+            .output()
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect()
     }
 
     /// Applies to a table: anything with `__arrow_c_stream__` or `__arrow_c_array__`.
     fn apply(&self, py: Python<'_>, table: &Bound<'_, PyAny>) -> PyResult<Table> {
         let batches = batches(table)?;
         let applied = py.detach(|| {
-            let applied = batches.iter().map(|batch| self.model.apply(batch)).collect::<Result<Vec<_>, _>>()?;
-            let made = batches.first().map(|batch| self.model.output_of(batch.schema_ref())).transpose()?;
-            let whole = arrow::compute::concat_batches(made.as_ref().unwrap_or(self.model.output()), &applied)?;
+            let applied = batches
+                .iter()
+                .map(|batch| self.model.apply(batch))
+                .collect::<Result<Vec<_>, _>>()?;
+            let made = batches
+                .first()
+                .map(|batch| self.model.output_of(batch.schema_ref()))
+                .transpose()?;
+            let whole = arrow::compute::concat_batches(
+                made.as_ref().unwrap_or(self.model.output()),
+                &applied,
+            )?;
             Ok::<_, Fault>(Table::new(whole))
         });
         applied.into_py_result(py)
@@ -79,9 +99,13 @@ impl Artifact {
     /// Applies to one row, as JSON; None where the pipeline filters it.
     fn apply_row(&self, py: Python<'_>, row: &str) -> PyResult<Option<String>> {
         let row = request(py, row)?;
-        let applied = py.detach(|| self.model.apply_row(&row)).into_py_result(py)?;
-        let written = applied
-            .map(|row| serde_json::to_string(&row).map_err(|error| Fault::new(codes::INTERNAL, "a row").cause(error)));
+        let applied = py
+            .detach(|| self.model.apply_row(&row))
+            .into_py_result(py)?;
+        let written = applied.map(|row| {
+            serde_json::to_string(&row)
+                .map_err(|error| Fault::new(codes::INTERNAL, "a row").cause(error))
+        });
         written.transpose().into_py_result(py)
     }
 }

@@ -95,7 +95,13 @@ impl Batch {
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let parts = PyDict::new(py);
         for (at, part) in self.batch.layout().parts.iter().enumerate() {
-            parts.set_item(part.role.name(), Part { batch: self.batch.clone(), at })?;
+            parts.set_item(
+                part.role.name(),
+                Part {
+                    batch: self.batch.clone(),
+                    at,
+                },
+            )?;
         }
         Ok(parts)
     }
@@ -104,8 +110,11 @@ impl Batch {
     fn table(&self, py: Python<'_>) -> PyResult<Table> {
         let table = match &*self.batch {
             BatchRows::Host(batch) => Table::of_batch(batch, &self.features),
-            BatchRows::Device(_) => Err(Fault::new(codes::UNSUPPORTED, "a batch on a GPU is no Arrow table")
-                .hint("leave out `device`, or take its `parts()`")),
+            BatchRows::Device(_) => Err(Fault::new(
+                codes::UNSUPPORTED,
+                "a batch on a GPU is no Arrow table",
+            )
+            .hint("leave out `device`, or take its `parts()`")),
         };
         table.into_py_result(py)
     }
@@ -120,7 +129,8 @@ impl Part {
     /// Rows, and values of each row where there may be several.
     #[getter]
     fn shape(&self) -> Vec<i64> {
-        self.layout().map_or_else(Vec::new, |part| dlpack::shape(&self.batch, part))
+        self.layout()
+            .map_or_else(Vec::new, |part| dlpack::shape(&self.batch, part))
     }
 
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
@@ -134,11 +144,20 @@ impl Part {
     ) -> PyResult<Bound<'py, PyAny>> {
         dlpack::check_device(&self.batch, dl_device)?;
         if copy == Some(true) {
-            return Err(pyo3::exceptions::PyBufferError::new_err("a part is handed over as it is: copy it afterwards"));
+            return Err(pyo3::exceptions::PyBufferError::new_err(
+                "a part is handed over as it is: copy it afterwards",
+            ));
         }
-        let part = self.layout().ok_or_else(|| pyo3::exceptions::PyBufferError::new_err("there is no such part"))?;
+        let part = self
+            .layout()
+            .ok_or_else(|| pyo3::exceptions::PyBufferError::new_err("there is no such part"))?;
         dlpack::wait_on(py, &self.batch, stream)?;
-        dlpack::capsule(py, &self.batch, part, max_version.is_some_and(|(major, _)| major >= 1))
+        dlpack::capsule(
+            py,
+            &self.batch,
+            part,
+            max_version.is_some_and(|(major, _)| major >= 1),
+        )
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {

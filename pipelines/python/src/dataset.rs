@@ -21,19 +21,30 @@ impl Dataset {
     #[new]
     fn new(py: Python<'_>, path: &str) -> PyResult<Self> {
         let opened = py.detach(|| VisibleDataset::open(&StorageClient::new()?, path));
-        Ok(Dataset { dataset: opened.into_py_result(py)? })
+        Ok(Dataset {
+            dataset: opened.into_py_result(py)?,
+        })
     }
 
     /// The paths of its files.
     #[getter]
     fn files(&self) -> Vec<&str> {
-        self.dataset.files().iter().map(|file| file.path.as_str()).collect()
+        self.dataset
+            .files()
+            .iter()
+            .map(|file| file.path.as_str())
+            .collect()
     }
 
     /// The names of its columns.
     #[getter]
     fn column_names(&self) -> Vec<&str> {
-        self.dataset.schema().fields().iter().map(|field| field.name().as_str()).collect()
+        self.dataset
+            .schema()
+            .fields()
+            .iter()
+            .map(|field| field.name().as_str())
+            .collect()
     }
 
     /// Its rows, read while they are asked for.

@@ -35,35 +35,69 @@ pub(crate) enum BatchPlacement {
 impl BatchPlacement {
     /// Checks what a caller asks for; a fault where the machine does not have it.
     pub fn new(asked: &PlacementRequest) -> Result<BatchPlacement, Fault> {
-        let PlacementRequest { device, format, pin_memory, prefetch, current } = *asked;
-        let wrong = |message: String, hint: &str| Err(Fault::new(codes::BAD_VALUE, message).hint(hint));
+        let PlacementRequest {
+            device,
+            format,
+            pin_memory,
+            prefetch,
+            current,
+        } = *asked;
+        let wrong =
+            |message: String, hint: &str| Err(Fault::new(codes::BAD_VALUE, message).hint(hint));
         if prefetch == 0 || prefetch > PREFETCH_MAX {
-            return wrong(format!("`prefetch` is {prefetch}, not between 1 and {PREFETCH_MAX}"), "2 is the default");
+            return wrong(
+                format!("`prefetch` is {prefetch}, not between 1 and {PREFETCH_MAX}"),
+                "2 is the default",
+            );
         }
         let number = match device {
             "cpu" if !pin_memory => return Ok(BatchPlacement::Host),
             "cpu" | "cuda" => current,
-            _ => match device.strip_prefix("cuda:").and_then(|number| number.parse().ok()) {
+            _ => match device
+                .strip_prefix("cuda:")
+                .and_then(|number| number.parse().ok())
+            {
                 Some(number) => number,
-                None => return wrong(format!("`{device}` is not a device"), "give `cpu`, `cuda`, or `cuda:1`"),
+                None => {
+                    return wrong(
+                        format!("`{device}` is not a device"),
+                        "give `cpu`, `cuda`, or `cuda:1`",
+                    );
+                }
             },
         };
         if pin_memory && device != "cpu" {
-            let hint = "leave out `pin_memory`: batches reach the GPU through page-locked memory anyhow";
+            let hint =
+                "leave out `pin_memory`: batches reach the GPU through page-locked memory anyhow";
             return wrong("`pin_memory` is for tensors of the CPU".to_owned(), hint);
         }
         if device != "cpu" && !matches!(format, "torch" | "raw") {
             let hint = "take `torch` or `raw`, or leave out `device`";
-            return wrong(format!("`format=\"{format}\"` lies in the CPU's memory, not on `{device}`"), hint);
+            return wrong(
+                format!("`format=\"{format}\"` lies in the CPU's memory, not on `{device}`"),
+                hint,
+            );
         }
         let Some(cuda) = CudaDevice::open(number)? else {
-            let asked = if pin_memory { "`pin_memory=True`".to_owned() } else { format!("`device=\"{device}\"`") };
-            let message = format!("{asked} asks for a GPU that this machine does not have: {}", describe_cuda());
-            let hint = "run where there is one (`forebay doctor` says what is found), or leave it out";
+            let asked = if pin_memory {
+                "`pin_memory=True`".to_owned()
+            } else {
+                format!("`device=\"{device}\"`")
+            };
+            let message = format!(
+                "{asked} asks for a GPU that this machine does not have: {}",
+                describe_cuda()
+            );
+            let hint =
+                "run where there is one (`forebay doctor` says what is found), or leave it out";
             return Err(Fault::new(codes::UNSUPPORTED, message).hint(hint));
         };
         let cuda = Arc::new(cuda);
-        Ok(if pin_memory { BatchPlacement::Pinned(cuda) } else { BatchPlacement::Device(cuda, prefetch) })
+        Ok(if pin_memory {
+            BatchPlacement::Pinned(cuda)
+        } else {
+            BatchPlacement::Device(cuda, prefetch)
+        })
     }
 
     /// Lets a feed have its slots where the consumer wants them.
@@ -76,10 +110,12 @@ impl BatchPlacement {
     /// Starts a feed.
     pub fn start(&self, config: FeedOptions) -> Result<PlacedFeed, Fault> {
         match self {
-            BatchPlacement::Device(cuda, prefetch) => {
-                Ok(PlacedFeed::Device(Box::new(DeviceFeed::start(cuda.clone(), config, *prefetch)?)))
+            BatchPlacement::Device(cuda, prefetch) => Ok(PlacedFeed::Device(Box::new(
+                DeviceFeed::start(cuda.clone(), config, *prefetch)?,
+            ))),
+            BatchPlacement::Host | BatchPlacement::Pinned(_) => {
+                Ok(PlacedFeed::Host(Box::new(Feed::start(config)?)))
             }
-            BatchPlacement::Host | BatchPlacement::Pinned(_) => Ok(PlacedFeed::Host(Box::new(Feed::start(config)?))),
         }
     }
 
@@ -121,8 +157,14 @@ impl PlacedFeed {
 
     pub fn next_within(&mut self, patience: Duration) -> Option<Result<Option<BatchRows>, Fault>> {
         match self {
-            PlacedFeed::Host(feed) => Some(feed.next_within(patience)?.map(|batch| batch.map(BatchRows::Host))),
-            PlacedFeed::Device(feed) => Some(feed.next_within(patience)?.map(|batch| batch.map(BatchRows::Device))),
+            PlacedFeed::Host(feed) => Some(
+                feed.next_within(patience)?
+                    .map(|batch| batch.map(BatchRows::Host)),
+            ),
+            PlacedFeed::Device(feed) => Some(
+                feed.next_within(patience)?
+                    .map(|batch| batch.map(BatchRows::Device)),
+            ),
         }
     }
 

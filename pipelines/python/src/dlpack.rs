@@ -79,7 +79,11 @@ fn data_type(of: ValueType) -> DlDataType {
         ValueType::F32 => (2, 32),
         ValueType::Bf16 => (4, 16),
     };
-    DlDataType { code, bits, lanes: 1 }
+    DlDataType {
+        code,
+        bits,
+        lanes: 1,
+    }
 }
 
 /// The shape of a part: as many rows as the batch has.
@@ -105,7 +109,11 @@ fn tensor(batch: &Arc<BatchRows>, part: &PartLayout) -> (DlTensor, Box<TensorOwn
     for axis in (1..shape.len()).rev() {
         strides[axis - 1] = strides[axis] * shape[axis];
     }
-    let mut owner = Box::new(TensorOwner { _batch: batch.clone(), shape, strides });
+    let mut owner = Box::new(TensorOwner {
+        _batch: batch.clone(),
+        shape,
+        strides,
+    });
     // Consumers may write: the slot is theirs until the last of them drops it.
     let data = match &**batch {
         BatchRows::Host(batch) => batch.part(part.role).as_ptr().cast_mut().cast(),
@@ -134,11 +142,25 @@ pub(crate) fn capsule<'py>(
     let (tensor, owner) = tensor(batch, part);
     let owner = Box::into_raw(owner).cast();
     let (pointer, name, destructor): (*mut c_void, _, ffi::PyCapsule_Destructor) = if versioned {
-        let managed =
-            DlManagedTensorVersioned { major: 1, minor: 0, owner, deleter: Some(delete_versioned), flags: 0, tensor };
-        (Box::into_raw(Box::new(managed)).cast(), VERSIONED, drop_versioned)
+        let managed = DlManagedTensorVersioned {
+            major: 1,
+            minor: 0,
+            owner,
+            deleter: Some(delete_versioned),
+            flags: 0,
+            tensor,
+        };
+        (
+            Box::into_raw(Box::new(managed)).cast(),
+            VERSIONED,
+            drop_versioned,
+        )
     } else {
-        let managed = DlManagedTensor { tensor, owner, deleter: Some(delete) };
+        let managed = DlManagedTensor {
+            tensor,
+            owner,
+            deleter: Some(delete),
+        };
         (Box::into_raw(Box::new(managed)).cast(), LEGACY, drop_legacy)
     };
     // SAFETY: pointer and name outlive the capsule: the name is static, and what the pointer leads to
@@ -162,18 +184,23 @@ pub(crate) fn check_device(batch: &BatchRows, wanted: Option<(i32, i32)>) -> PyR
 
 /// Lets the stream that a consumer gave wait until a batch is there. Without one it is the default stream; -1 is none.
 pub(crate) fn wait_on(py: Python<'_>, batch: &BatchRows, stream: Option<i64>) -> PyResult<()> {
-    let BatchRows::Device(batch) = batch else { return Ok(()) };
+    let BatchRows::Device(batch) = batch else {
+        return Ok(());
+    };
     let stream = match stream {
         None | Some(1) => ConsumerStream::Legacy,
         Some(2) => ConsumerStream::PerThread,
         Some(-1) => ConsumerStream::Unknown,
         Some(handle) if handle > 2 => ConsumerStream::Handle(handle as u64),
         Some(other) => {
-            let message = format!("{other} is no CUDA stream: DLPack takes -1, 1, 2, or the handle of a stream");
+            let message = format!(
+                "{other} is no CUDA stream: DLPack takes -1, 1, 2, or the handle of a stream"
+            );
             return Err(PyValueError::new_err(message));
         }
     };
-    py.detach(|| batch.wait_on(stream)).map_err(|fault| fault_exception(py, &fault, None))
+    py.detach(|| batch.wait_on(stream))
+        .map_err(|fault| fault_exception(py, &fault, None))
 }
 
 /// # Safety

@@ -9,8 +9,13 @@ use pyo3::prelude::*;
 /// program prints. `spec` is the text of a spec that is in no file.
 pub(crate) fn fault_exception(py: Python<'_>, fault: &Fault, spec: Option<SpecText<'_>>) -> PyErr {
     let file = fault.site().spec.as_ref().map(|at| at.file.as_str());
-    let read = file.filter(|_| spec.is_none()).and_then(|file| Some((file, std::fs::read_to_string(file).ok()?)));
-    let text = plain(fault, spec.or(read.as_ref().map(|(file, text)| SpecText { file, text })));
+    let read = file
+        .filter(|_| spec.is_none())
+        .and_then(|file| Some((file, std::fs::read_to_string(file).ok()?)));
+    let text = plain(
+        fault,
+        spec.or(read.as_ref().map(|(file, text)| SpecText { file, text })),
+    );
     let kind = match fault.code().domain {
         FaultDomain::Spec => "SpecFault",
         FaultDomain::Data => "DataFault",
@@ -18,11 +23,21 @@ pub(crate) fn fault_exception(py: Python<'_>, fault: &Fault, spec: Option<SpecTe
         FaultDomain::External => "ExternalFault",
         FaultDomain::Internal => "Fault",
     };
-    let made = py.import("forebay._fault").and_then(|module| module.getattr(kind)).and_then(|class| {
-        let site = fault.site();
-        let rows = site.rows.clone();
-        class.call1((fault.code().name, fault.message(), fault.hint_text(), text.trim_end(), site.column.clone(), rows))
-    });
+    let made = py
+        .import("forebay._fault")
+        .and_then(|module| module.getattr(kind))
+        .and_then(|class| {
+            let site = fault.site();
+            let rows = site.rows.clone();
+            class.call1((
+                fault.code().name,
+                fault.message(),
+                fault.hint_text(),
+                text.trim_end(),
+                site.column.clone(),
+                rows,
+            ))
+        });
     made.map_or_else(|_| PyRuntimeError::new_err(text.clone()), PyErr::from_value)
 }
 

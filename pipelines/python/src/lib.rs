@@ -46,7 +46,9 @@ mod _forebay {
         use pyo3::types::{PyAnyMethods, PyModuleMethods};
         forebay::allocator::prepare();
         super::program::prepare_workers(module.py())?;
-        forebay::connectors::add_python_prefix(module.py().import("sys")?.getattr("prefix")?.extract()?);
+        forebay::connectors::add_python_prefix(
+            module.py().import("sys")?.getattr("prefix")?.extract()?,
+        );
         module.add("version", env!("CARGO_PKG_VERSION"))
     }
 }

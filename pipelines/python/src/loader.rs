@@ -17,7 +17,9 @@ use serde_json::Value;
 use crate::batch::Batch;
 use crate::device::{BatchPlacement, PlacedFeed, PlacementRequest};
 use crate::fault::{IntoPyResult, fault_exception};
-use crate::session::{MachineRequest, SIGNALS_EVERY, interruptible, load_artifact, request, silent};
+use crate::session::{
+    MachineRequest, SIGNALS_EVERY, interruptible, load_artifact, request, silent,
+};
 use crate::spec_source::SpecSource;
 
 /// Delivers mini-batches. Threads of its own read ahead.
@@ -93,13 +95,23 @@ impl LoaderRequest {
         let artifact = load_artifact(&self.spec.file)?;
         let mut pipeline = artifact.pipeline.clone();
         pipeline.sinks.clear();
-        if let Some(unknown) = self.sources.keys().find(|name| pipeline.source(name).is_none()) {
-            return Err(Fault::new(codes::UNKNOWN_NAME, format!("the pipeline has no source `{unknown}`")));
+        if let Some(unknown) = self
+            .sources
+            .keys()
+            .find(|name| pipeline.source(name).is_none())
+        {
+            return Err(Fault::new(
+                codes::UNKNOWN_NAME,
+                format!("the pipeline has no source `{unknown}`"),
+            ));
         }
         for source in &mut pipeline.sources {
             let Some(path) = self.sources.get(&source.name) else {
                 let message = format!("where is the source `{}`?", source.name);
-                let hint = format!("give `sources={{\"{}\": PATH}}`: an artifact does not hold paths", source.name);
+                let hint = format!(
+                    "give `sources={{\"{}\": PATH}}`: an artifact does not hold paths",
+                    source.name
+                );
                 return Err(Fault::new(codes::MISSING_FIELD, message).hint(hint));
             };
             source.config["path"] = Value::from(path.as_str());
@@ -107,16 +119,23 @@ impl LoaderRequest {
         Ok((pipeline, Some(artifact)))
     }
 
-    fn config(&self, pipeline: &Pipeline, artifact: Option<&Artifact>) -> Result<FeedConfig, Fault> {
+    fn config(
+        &self,
+        pipeline: &Pipeline,
+        artifact: Option<&Artifact>,
+    ) -> Result<FeedConfig, Fault> {
         let config = FeedConfig::from_pipeline(pipeline)?;
-        let mut config = serde_json::to_value(config).map_err(|error| Fault::internal("a feed").cause(error))?;
+        let mut config =
+            serde_json::to_value(config).map_err(|error| Fault::internal("a feed").cause(error))?;
         if let (Some(config), Some(overlay)) = (config.as_object_mut(), self.overlay.as_object()) {
             config.extend(overlay.clone());
         }
         let mut config = FeedConfig::from_json(config)?;
         let written = artifact.and_then(|artifact| artifact.pipeline.sinks.first());
         if config.mix.is_empty() {
-            config.from = config.from.or_else(|| written.map(|sink| sink.from.clone()));
+            config.from = config
+                .from
+                .or_else(|| written.map(|sink| sink.from.clone()));
         }
         Ok(config)
     }
@@ -129,15 +148,23 @@ impl Loader {
         let wanted: LoaderRequest = request(py, asked)?;
         // The device first: what is wrong with it is told before anything is read.
         let placement = py.detach(|| wanted.placement()).into_py_result(py)?;
-        let session = py.detach(|| silent(&wanted.machine)).into_py_result(py)?.session;
+        let session = py
+            .detach(|| silent(&wanted.machine))
+            .into_py_result(py)?
+            .session;
         let stop = || session.interrupt().flag().store(true, Ordering::Relaxed);
         let work = || {
             let (pipeline, artifact) = wanted.pipeline()?;
             let config = wanted.config(&pipeline, artifact.as_ref())?;
             let fed = session.feed(&pipeline, artifact.as_ref(), &config)?;
-            forebay::feed::BatchPlan::check(config.rows_per_batch(), wanted.rank, wanted.world_size)?;
+            forebay::feed::BatchPlan::check(
+                config.rows_per_batch(),
+                wanted.rank,
+                wanted.world_size,
+            )?;
             let mut config = fed.config(wanted.seed)?;
-            (config.rank, config.world, config.receipts) = (wanted.rank, wanted.world_size, wanted.receipts);
+            (config.rank, config.world, config.receipts) =
+                (wanted.rank, wanted.world_size, wanted.receipts);
             config.epochs = wanted.epochs.unwrap_or(u64::MAX);
             // A caller that keeps batches keeps their slots; the loader allocates others instead.
             config.slots_max = usize::MAX;
@@ -148,20 +175,31 @@ impl Loader {
         let config = wanted.spec.result_of(py, config)?;
         let features = Arc::new(config.features.clone());
         let (config, process) = (Some(config), std::process::id());
-        Ok(Loader { config, features, placement, at: Mutex::default(), process })
+        Ok(Loader {
+            config,
+            features,
+            placement,
+            at: Mutex::default(),
+            process,
+        })
     }
 
     /// The columns of each part, by its name.
     fn columns(&self) -> BTreeMap<&'static str, Vec<String>> {
         let features = &self.features;
-        let names = |fields: &[forebay::feed::FeatureField]| fields.iter().map(|field| field.column.clone()).collect();
+        let names = |fields: &[forebay::feed::FeatureField]| {
+            fields.iter().map(|field| field.column.clone()).collect()
+        };
         let parts = [
             ("dense", names(&features.dense)),
             ("categorical", names(&features.categorical)),
             ("label", names(features.label.as_slice())),
             ("weight", names(features.weight.as_slice())),
         ];
-        parts.into_iter().filter(|(_, columns): &(_, Vec<String>)| !columns.is_empty()).collect()
+        parts
+            .into_iter()
+            .filter(|(_, columns): &(_, Vec<String>)| !columns.is_empty())
+            .collect()
     }
 
     /// Begins the next epoch, or goes on with the one that a state left; gives the iteration, for [`Loader::next`].
@@ -169,7 +207,11 @@ impl Loader {
         self.check_process()?;
         let begun = self.run_detached(py, || {
             let mut at = self.open()?;
-            let standing = at.feed.as_ref().map(|feed| feed.cursor().clone()).or_else(|| at.cursor.clone());
+            let standing = at
+                .feed
+                .as_ref()
+                .map(|feed| feed.cursor().clone())
+                .or_else(|| at.cursor.clone());
             let next = match (&standing, at.epoch) {
                 // An iteration that was left early: the epoch after it.
                 (Some(cursor), Some(epoch)) if cursor.epoch == epoch && at.moved => {
@@ -179,7 +221,10 @@ impl Loader {
                 _ => standing,
             };
             if at.feed.is_none() {
-                at.feed = Some(self.start(FeedOptions { cursor: next, ..self.config()? })?);
+                at.feed = Some(self.start(FeedOptions {
+                    cursor: next,
+                    ..self.config()?
+                })?);
             }
             at.epoch = at.feed.as_ref().map(|feed| feed.cursor().epoch);
             at.moved = false;
@@ -199,7 +244,15 @@ impl Loader {
                     Ok(_) => return Some(Err(iteration_over())),
                     Err(fault) => return Some(Err(fault)),
                 };
-                let LoaderState { feed: Some(feed), epoch, moved, .. } = &mut *at else { return None };
+                let LoaderState {
+                    feed: Some(feed),
+                    epoch,
+                    moved,
+                    ..
+                } = &mut *at
+                else {
+                    return None;
+                };
                 if *epoch != Some(feed.cursor().epoch) {
                     return None;
                 }
@@ -213,7 +266,10 @@ impl Loader {
             match polled {
                 None => return Ok(None),
                 Some(Ok(Some(batch))) => {
-                    return Ok(Some(Batch { batch: Arc::new(batch), features: self.features.clone() }));
+                    return Ok(Some(Batch {
+                        batch: Arc::new(batch),
+                        features: self.features.clone(),
+                    }));
                 }
                 Some(Ok(None)) => py.check_signals()?,
                 Some(Err(fault)) => return Err(fault_exception(py, &fault, None)),
@@ -228,10 +284,16 @@ impl Loader {
         let steps = self.run_detached(py, || {
             let mut at = self.open()?;
             if at.feed.is_none() {
-                at.feed = Some(self.start(FeedOptions { cursor: at.cursor.clone(), ..self.config()? })?);
+                at.feed = Some(self.start(FeedOptions {
+                    cursor: at.cursor.clone(),
+                    ..self.config()?
+                })?);
             }
             // The epoch after this one cannot be the one in which the feed began.
-            Ok(at.feed.as_ref().map_or(0, |feed| feed.steps(feed.cursor().epoch + 1)))
+            Ok(at
+                .feed
+                .as_ref()
+                .map_or(0, |feed| feed.steps(feed.cursor().epoch + 1)))
         });
         steps.into_py_result(py)
     }
@@ -240,7 +302,12 @@ impl Loader {
     fn cursor(&self, py: Python<'_>) -> PyResult<String> {
         let cursor = py.detach(|| {
             let at = self.lock();
-            match at.feed.as_ref().map(PlacedFeed::cursor).or(at.cursor.as_ref()) {
+            match at
+                .feed
+                .as_ref()
+                .map(PlacedFeed::cursor)
+                .or(at.cursor.as_ref())
+            {
                 Some(cursor) => cursor.encode(),
                 None => self.config()?.beginning()?.encode(),
             }
@@ -256,7 +323,10 @@ impl Loader {
             let mut at = self.open()?;
             at.feed = None;
             // Here, so that a cursor of other data is refused here.
-            at.feed = Some(self.start(FeedOptions { cursor: Some(cursor.clone()), ..self.config()? })?);
+            at.feed = Some(self.start(FeedOptions {
+                cursor: Some(cursor.clone()),
+                ..self.config()?
+            })?);
             (at.cursor, at.epoch, at.moved) = (Some(cursor), None, false);
             at.iteration += 1;
             Ok(())
@@ -269,14 +339,19 @@ impl Loader {
         self.check_process()?;
         let set = self.run_detached(py, || {
             let mut at = self.open()?;
-            let stands = |feed: &PlacedFeed| feed.cursor().epoch == epoch && feed.cursor().position == 0;
+            let stands =
+                |feed: &PlacedFeed| feed.cursor().epoch == epoch && feed.cursor().position == 0;
             if at.feed.as_ref().is_some_and(stands) {
                 return Ok(());
             }
             // A state that was loaded has brought its order with it.
             let cursor = at.cursor.as_ref().map(|cursor| cursor.at(epoch, 0));
             at.feed = None;
-            at.feed = Some(self.start(FeedOptions { first_epoch: epoch, cursor, ..self.config()? })?);
+            at.feed = Some(self.start(FeedOptions {
+                first_epoch: epoch,
+                cursor,
+                ..self.config()?
+            })?);
             (at.epoch, at.moved) = (None, false);
             at.iteration += 1;
             Ok(())
@@ -289,7 +364,9 @@ impl Loader {
         let found = py.detach(|| {
             let sequence = self.config()?.sequence()?;
             let shuffled = matches!(sequence.order().mode, OrderMode::Shuffled { .. });
-            Ok(sequence.quality(0).filter(|quality| shuffled && quality.is_poor()))
+            Ok(sequence
+                .quality(0)
+                .filter(|quality| shuffled && quality.is_poor()))
         });
         Ok(found.into_py_result(py)?.as_ref().map(poor_shuffle))
     }
@@ -297,12 +374,17 @@ impl Loader {
     /// What the loader did since this was asked last.
     fn stats(&self) -> BTreeMap<&'static str, f64> {
         let mut at = self.lock();
-        let Some(feed) = at.feed.as_mut() else { return BTreeMap::new() };
+        let Some(feed) = at.feed.as_mut() else {
+            return BTreeMap::new();
+        };
         let (stats, copied_bytes) = feed.take_stats();
         let times = &stats.times;
         let copied = copied_bytes.map(|bytes| bytes as f64).map(|bytes| {
             let seconds = stats.wall.as_secs_f64().max(f64::MIN_POSITIVE);
-            [("h2d_bytes", bytes), ("h2d_bytes_per_second", bytes / seconds)]
+            [
+                ("h2d_bytes", bytes),
+                ("h2d_bytes_per_second", bytes / seconds),
+            ]
         });
         let told = BTreeMap::from([
             ("steps", stats.steps as f64),
@@ -319,14 +401,16 @@ impl Loader {
             ("non_finite", times.found.non_finite as f64),
             ("skipped_rows", times.found.skipped as f64),
         ]);
-        told.into_iter().chain(copied.into_iter().flatten()).collect()
+        told.into_iter()
+            .chain(copied.into_iter().flatten())
+            .collect()
     }
 
     /// The parts that batches have.
     fn parts(&self, py: Python<'_>) -> PyResult<Vec<&'static str>> {
         let config = self.config().into_py_result(py)?;
-        let layout =
-            forebay::feed::BatchLayout::new(&config.features, config.batch_rows as usize).into_py_result(py)?;
+        let layout = forebay::feed::BatchLayout::new(&config.features, config.batch_rows as usize)
+            .into_py_result(py)?;
         Ok(layout.parts.iter().map(|part| part.role.name()).collect())
     }
 
@@ -334,7 +418,11 @@ impl Loader {
     fn close(&self, py: Python<'_>) {
         self.run_detached(py, || {
             let mut at = self.lock();
-            at.cursor = at.feed.take().map(|feed| feed.cursor().clone()).or_else(|| at.cursor.take());
+            at.cursor = at
+                .feed
+                .take()
+                .map(|feed| feed.cursor().clone())
+                .or_else(|| at.cursor.take());
             at.closed = true;
         });
     }
@@ -351,7 +439,9 @@ impl Loader {
     }
 
     fn config(&self) -> Result<FeedOptions, Fault> {
-        self.config.clone().ok_or_else(|| Fault::internal("a loader without a feed"))
+        self.config
+            .clone()
+            .ok_or_else(|| Fault::internal("a loader without a feed"))
     }
 
     fn lock(&self) -> MutexGuard<'_, LoaderState> {

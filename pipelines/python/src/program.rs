@@ -11,7 +11,9 @@ use pyo3::prelude::*;
 pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     let code = py.detach(|| forebay::cli::run_command_line(arguments));
     // The standard library compares exit codes, and does not show their number.
-    (0..=u8::MAX).find(|number| ExitCode::from(*number) == code).unwrap_or(u8::MAX)
+    (0..=u8::MAX)
+        .find(|number| ExitCode::from(*number) == code)
+        .unwrap_or(u8::MAX)
 }
 
 /// Lets worker processes of this machine be started by this interpreter: its program does not know the command.

@@ -10,11 +10,13 @@ use arrow::datatypes::Schema;
 use forebay::model::{BATCH_ROWS_DEFAULT, Fault, Pipeline, codes};
 use forebay::present::{explain, units};
 use forebay::run::{
-    Cluster, DeadlineSpec, EventListener, ForecastFormat, Interval, LocalWorkers, PreviewOptions, StorageClient,
+    Cluster, DeadlineSpec, EventListener, ForecastFormat, Interval, LocalWorkers, PreviewOptions,
+    StorageClient,
 };
 use forebay::settings::Settings;
 use forebay::{
-    Artifact, Backfill, Event, Forebay, IgnoreEvents, ScoringRequest, Session, SessionOptions, TrainedModel,
+    Artifact, Backfill, Event, Forebay, IgnoreEvents, ScoringRequest, Session, SessionOptions,
+    TrainedModel,
 };
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -63,9 +65,8 @@ impl MemorySize {
     fn bytes(&self) -> Result<u64, Fault> {
         match self {
             MemorySize::Bytes(bytes) => Ok(*bytes),
-            MemorySize::Text(text) => {
-                units::parse_bytes(text).map_err(|wrong| Fault::new(codes::BAD_VALUE, format!("`memory`: {wrong}")))
-            }
+            MemorySize::Text(text) => units::parse_bytes(text)
+                .map_err(|wrong| Fault::new(codes::BAD_VALUE, format!("`memory`: {wrong}"))),
         }
     }
 }
@@ -106,8 +107,12 @@ impl MachineRequest {
             (Some(workers), None) => (None, Some(cluster_options(workers.clone())?)),
             (None, Some(count)) if count > 0 => {
                 // One share of the memory is the coordinator's.
-                let local =
-                    LocalWorkers::start(count, (threads / count).max(1), memory_bytes / (count as u64 + 1), &[])?;
+                let local = LocalWorkers::start(
+                    count,
+                    (threads / count).max(1),
+                    memory_bytes / (count as u64 + 1),
+                    &[],
+                )?;
                 let mut options = cluster_options(json!(local.addresses()))?;
                 options.security = local.security().clone();
                 (Some(local), Some(options))
@@ -117,7 +122,10 @@ impl MachineRequest {
         if let Some(options) = cluster {
             session = session.with_cluster(Cluster::new(options, listener)?)?;
         }
-        Ok(PySession { session, _workers: local })
+        Ok(PySession {
+            session,
+            _workers: local,
+        })
     }
 }
 
@@ -133,12 +141,26 @@ struct CommandRequest {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum PyCommand {
-    Run { interval: Option<(String, String)> },
-    Backfill { from: String, to: String, every: String, beside: Option<usize> },
+    Run {
+        interval: Option<(String, String)>,
+    },
+    Backfill {
+        from: String,
+        to: String,
+        every: String,
+        beside: Option<usize>,
+    },
     Fit {},
     Check {},
-    Explain { interval: Option<(String, String)> },
-    Preview { step: Option<String>, rows: usize, condition: Option<String>, sample_rows: u64 },
+    Explain {
+        interval: Option<(String, String)>,
+    },
+    Preview {
+        step: Option<String>,
+        rows: usize,
+        condition: Option<String>,
+        sample_rows: u64,
+    },
     Predict(PredictRequest),
 }
 
@@ -165,34 +187,53 @@ enum Answer {
 }
 
 fn interval((from, to): &(String, String)) -> Interval {
-    Interval { from: from.clone(), to: to.clone() }
+    Interval {
+        from: from.clone(),
+        to: to.clone(),
+    }
 }
 
 fn as_json(value: &impl Serialize) -> Result<Answer, Fault> {
-    let text = serde_json::to_string(value).map_err(|error| Fault::internal("an answer").cause(error))?;
+    let text =
+        serde_json::to_string(value).map_err(|error| Fault::internal("an answer").cause(error))?;
     Ok(Answer::Json(text))
 }
 
 impl CommandRequest {
     fn pipeline(&self) -> Result<Pipeline, Fault> {
-        self.spec.as_ref().ok_or_else(|| Fault::internal("a command without a spec"))?.pipeline()
+        self.spec
+            .as_ref()
+            .ok_or_else(|| Fault::internal("a command without a spec"))?
+            .pipeline()
     }
 
     fn execute(&self, session: &Session) -> Result<Answer, Fault> {
         match &self.command {
             PyCommand::Run { interval: None } => as_json(&session.run(&self.pipeline()?)?),
-            PyCommand::Run { interval: Some(bounds) } => {
-                as_json(&session.run_interval(&self.pipeline()?, &interval(bounds))?)
-            }
-            PyCommand::Backfill { from, to, every, beside } => {
-                let backfill = Backfill { beside: *beside, ..Backfill::between(from, to)?.every(every)? };
+            PyCommand::Run {
+                interval: Some(bounds),
+            } => as_json(&session.run_interval(&self.pipeline()?, &interval(bounds))?),
+            PyCommand::Backfill {
+                from,
+                to,
+                every,
+                beside,
+            } => {
+                let backfill = Backfill {
+                    beside: *beside,
+                    ..Backfill::between(from, to)?.every(every)?
+                };
                 let (pipeline, mut intervals) = (self.pipeline()?, Vec::new());
-                backfill.plan(session, &pipeline)?.run(session, &pipeline, &mut |outcome| {
-                    intervals.push(outcome);
-                    Ok(())
-                })?;
+                backfill
+                    .plan(session, &pipeline)?
+                    .run(session, &pipeline, &mut |outcome| {
+                        intervals.push(outcome);
+                        Ok(())
+                    })?;
                 let nothing_new = intervals.iter().all(|outcome| outcome.skipped);
-                as_json(&json!({ "pipeline": pipeline.name, "nothing_new": nothing_new, "intervals": intervals }))
+                as_json(
+                    &json!({ "pipeline": pipeline.name, "nothing_new": nothing_new, "intervals": intervals }),
+                )
             }
             PyCommand::Fit {} => as_json(&session.fit(&self.pipeline()?)?),
             PyCommand::Check {} => {
@@ -200,11 +241,17 @@ impl CommandRequest {
                 as_json(&warnings.iter().map(ToString::to_string).collect::<Vec<_>>())
             }
             PyCommand::Explain { interval: bounds } => {
-                let explained = session.explain(&self.pipeline()?, bounds.as_ref().map(interval).as_ref())?;
+                let explained =
+                    session.explain(&self.pipeline()?, bounds.as_ref().map(interval).as_ref())?;
                 let text = explain::plain(&explained);
                 as_json(&json!({ "text": text, "explanation": explained }))
             }
-            PyCommand::Preview { step, rows, condition, sample_rows } => {
+            PyCommand::Preview {
+                step,
+                rows,
+                condition,
+                sample_rows,
+            } => {
                 let (step, condition) = (step.clone(), condition.clone());
                 let wanted = PreviewOptions {
                     step,
@@ -214,8 +261,14 @@ impl CommandRequest {
                     ..PreviewOptions::default()
                 };
                 let preview = session.preview(&self.pipeline()?, &wanted)?;
-                let schema = preview.batches.first().map_or_else(|| Arc::new(Schema::empty()), |batch| batch.schema());
-                Ok(Answer::Rows(Table::new(concat_batches(&schema, &preview.batches)?)))
+                let schema = preview
+                    .batches
+                    .first()
+                    .map_or_else(|| Arc::new(Schema::empty()), |batch| batch.schema());
+                Ok(Answer::Rows(Table::new(concat_batches(
+                    &schema,
+                    &preview.batches,
+                )?)))
             }
             PyCommand::Predict(wanted) => {
                 let model = TrainedModel::load(session.io(), &wanted.model)?;
@@ -227,14 +280,31 @@ impl CommandRequest {
 
 impl PredictRequest {
     fn scoring(&self, artifact: &Artifact) -> Result<ScoringRequest, Fault> {
-        let known: Vec<&str> = artifact.pipeline.sources.iter().map(|source| source.name.as_str()).collect();
-        if let Some(unknown) = self.sources.keys().find(|name| !known.contains(&name.as_str())) {
-            let fault = Fault::new(codes::UNKNOWN_NAME, format!("the pipeline has no source `{unknown}`"));
+        let known: Vec<&str> = artifact
+            .pipeline
+            .sources
+            .iter()
+            .map(|source| source.name.as_str())
+            .collect();
+        if let Some(unknown) = self
+            .sources
+            .keys()
+            .find(|name| !known.contains(&name.as_str()))
+        {
+            let fault = Fault::new(
+                codes::UNKNOWN_NAME,
+                format!("the pipeline has no source `{unknown}`"),
+            );
             return Err(fault.hint(format!("it has: {}", known.join(", "))));
         }
         if let Some(missing) = known.iter().find(|name| !self.sources.contains_key(**name)) {
-            let fault = Fault::new(codes::MISSING_FIELD, format!("where is the source `{missing}`?"));
-            return Err(fault.hint(format!("give `sources={{\"{missing}\": PATH}}`: a model does not hold paths")));
+            let fault = Fault::new(
+                codes::MISSING_FIELD,
+                format!("where is the source `{missing}`?"),
+            );
+            return Err(fault.hint(format!(
+                "give `sources={{\"{missing}\": PATH}}`: a model does not hold paths"
+            )));
         }
         Ok(ScoringRequest {
             sources: self.sources.clone(),
@@ -259,7 +329,13 @@ impl EventListener for EventQueue {
     fn on_event(&self, event: Event) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         match (events.last_mut(), event) {
-            (Some(Event::Progress { rows, bytes }), Event::Progress { rows: more_rows, bytes: more_bytes }) => {
+            (
+                Some(Event::Progress { rows, bytes }),
+                Event::Progress {
+                    rows: more_rows,
+                    bytes: more_bytes,
+                },
+            ) => {
                 *rows += more_rows;
                 *bytes += more_bytes;
             }
@@ -276,7 +352,8 @@ impl EventQueue {
     /// Hands what has happened to `hear`, as JSON.
     fn tell(&self, py: Python<'_>, hear: &Py<PyAny>) -> PyResult<()> {
         for event in self.take() {
-            let text = serde_json::to_string(&event).map_err(|error| Fault::internal("an event").cause(error));
+            let text = serde_json::to_string(&event)
+                .map_err(|error| Fault::internal("an event").cause(error));
             hear.call1(py, (text.into_py_result(py)?,))?;
         }
         Ok(())
@@ -306,7 +383,9 @@ pub(crate) fn interruptible<T: Send>(
                 interrupted = Some(error);
             }
         }
-        let done = working.join().map_err(|_| pyo3::exceptions::PyRuntimeError::new_err("a thread panicked"))?;
+        let done = working
+            .join()
+            .map_err(|_| pyo3::exceptions::PyRuntimeError::new_err("a thread panicked"))?;
         interrupted.map_or_else(|| look().map(|()| done), Err)
     })
 }
@@ -314,7 +393,8 @@ pub(crate) fn interruptible<T: Send>(
 /// Reads a request of the Python half, which has checked it.
 pub(crate) fn request<'a, T: Deserialize<'a>>(py: Python<'_>, text: &'a str) -> PyResult<T> {
     let read = serde_json::from_str(text);
-    read.map_err(|error| Fault::new(codes::BAD_VALUE, format!("an argument is wrong: {error}"))).into_py_result(py)
+    read.map_err(|error| Fault::new(codes::BAD_VALUE, format!("an argument is wrong: {error}")))
+        .into_py_result(py)
 }
 
 fn answer(py: Python<'_>, text: &str, listener: Option<Py<PyAny>>) -> PyResult<Answer> {
@@ -324,9 +404,21 @@ fn answer(py: Python<'_>, text: &str, listener: Option<Py<PyAny>>) -> PyResult<A
         Some(_) => events.clone(),
         None => Arc::new(IgnoreEvents),
     };
-    let session = py.detach(|| wanted.machine.session(heard)).into_py_result(py)?;
-    let stop = || session.session.interrupt().flag().store(true, Ordering::Relaxed);
-    let look = || listener.as_ref().map_or(Ok(()), |hear| events.tell(py, hear));
+    let session = py
+        .detach(|| wanted.machine.session(heard))
+        .into_py_result(py)?;
+    let stop = || {
+        session
+            .session
+            .interrupt()
+            .flag()
+            .store(true, Ordering::Relaxed)
+    };
+    let look = || {
+        listener
+            .as_ref()
+            .map_or(Ok(()), |hear| events.tell(py, hear))
+    };
     let done = interruptible(py, stop, || wanted.execute(&session.session), look)?;
     match &wanted.spec {
         Some(spec) => spec.result_of(py, done),
@@ -337,7 +429,11 @@ fn answer(py: Python<'_>, text: &str, listener: Option<Py<PyAny>>) -> PyResult<A
 /// Does what a request says; the answer as JSON. `listener` is called with each event, as JSON.
 #[pyfunction]
 #[pyo3(signature = (request, listener=None))]
-pub(crate) fn execute(py: Python<'_>, request: &str, listener: Option<Py<PyAny>>) -> PyResult<String> {
+pub(crate) fn execute(
+    py: Python<'_>,
+    request: &str,
+    listener: Option<Py<PyAny>>,
+) -> PyResult<String> {
     match answer(py, request, listener)? {
         Answer::Json(text) => Ok(text),
         Answer::Rows(_) => Err(Fault::internal("rows instead of a report")).into_py_result(py),

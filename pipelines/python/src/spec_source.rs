@@ -29,17 +29,31 @@ impl SpecSource {
     pub fn pipeline(&self) -> Result<Pipeline, Fault> {
         let read = || {
             std::fs::read_to_string(Path::new(&self.file)).map_err(|error| {
-                let code = if error.kind() == std::io::ErrorKind::NotFound { codes::NOT_FOUND } else { codes::STORAGE };
-                Fault::new(code, "the spec cannot be read").file(&self.file).cause(error)
+                let code = if error.kind() == std::io::ErrorKind::NotFound {
+                    codes::NOT_FOUND
+                } else {
+                    codes::STORAGE
+                };
+                Fault::new(code, "the spec cannot be read")
+                    .file(&self.file)
+                    .cause(error)
             })
         };
         let text = self.text.clone().map_or_else(read, Ok)?;
-        forebay::spec::parse(&text, &self.file, &self.params, &Forebay::new().spec_catalog())
+        forebay::spec::parse(
+            &text,
+            &self.file,
+            &self.params,
+            &Forebay::new().spec_catalog(),
+        )
     }
 
     /// The value, or the exception of a fault, which shows the words of the spec.
     pub fn result_of<T>(&self, py: Python<'_>, result: Result<T, Fault>) -> PyResult<T> {
-        let text = self.text.as_deref().map(|text| SpecText { file: &self.file, text });
+        let text = self.text.as_deref().map(|text| SpecText {
+            file: &self.file,
+            text,
+        });
         result.map_err(|fault| fault_exception(py, &fault, text))
     }
 }

@@ -18,7 +18,9 @@ pub(crate) fn cluster_options(wanted: Value) -> Result<ClusterOptions, Fault> {
         Value::Object(wanted) => wanted,
         addresses => Map::from_iter([("addresses".to_owned(), addresses)]),
     };
-    let bad = |message: String| Fault::new(codes::BAD_VALUE, message).hint("give `workers=[\"host:port\"]`");
+    let bad = |message: String| {
+        Fault::new(codes::BAD_VALUE, message).hint("give `workers=[\"host:port\"]`")
+    };
     let addresses = wanted.remove("addresses").unwrap_or_default();
     let workers: Vec<String> = serde_json::from_value(addresses)
         .map_err(|error| bad("`workers` are no list of addresses".to_owned()).cause(error))?;
@@ -30,11 +32,18 @@ pub(crate) fn cluster_options(wanted: Value) -> Result<ClusterOptions, Fault> {
     let token_file = text("token_file")?.map(PathBuf::from);
     let name = text("tls_name")?;
     let tls = match (text("tls_ca")?, text("tls_cert")?, text("tls_key")?) {
-        (Some(ca), Some(cert), Some(key)) => {
-            Some(TlsFiles { ca: PathBuf::from(ca), cert: PathBuf::from(cert), key: PathBuf::from(key), name })
-        }
+        (Some(ca), Some(cert), Some(key)) => Some(TlsFiles {
+            ca: PathBuf::from(ca),
+            cert: PathBuf::from(cert),
+            key: PathBuf::from(key),
+            name,
+        }),
         (None, None, None) => None,
-        _ => return Err(bad("`tls_ca`, `tls_cert` and `tls_key` of `workers` belong together".to_owned())),
+        _ => {
+            return Err(bad(
+                "`tls_ca`, `tls_cert` and `tls_key` of `workers` belong together".to_owned(),
+            ));
+        }
     };
     if let Some(unknown) = wanted.keys().next() {
         return Err(bad(format!("`workers` has no `{unknown}`")));

@@ -91,7 +91,11 @@ impl<'p> StepHandle<'p> {
         match transform.step() {
             Ok(step) => self.update(|node| node.steps.push(step)),
             Err(fault) => {
-                self.builder.draft.borrow_mut().faults.push(fault.step(&self.name));
+                self.builder
+                    .draft
+                    .borrow_mut()
+                    .faults
+                    .push(fault.step(&self.name));
                 self
             }
         }
@@ -108,7 +112,11 @@ impl<'p> StepHandle<'p> {
         match forebay_run::parse_refit(when) {
             Ok(refit) => self.update(|node| node.refit = refit),
             Err(fault) => {
-                self.builder.draft.borrow_mut().faults.push(fault.step(&self.name));
+                self.builder
+                    .draft
+                    .borrow_mut()
+                    .faults
+                    .push(fault.step(&self.name));
                 self
             }
         }
@@ -136,8 +144,17 @@ impl<'p> StepHandle<'p> {
         let draft = &mut *self.builder.draft.borrow_mut();
         match add_quarantined_step(&mut draft.pipeline, &self.name, None) {
             Ok(name) => {
-                let index = draft.pipeline.nodes.iter().position(|node| node.name == name).unwrap_or(self.index);
-                StepHandle { builder: self.builder, index, name }
+                let index = draft
+                    .pipeline
+                    .nodes
+                    .iter()
+                    .position(|node| node.name == name)
+                    .unwrap_or(self.index);
+                StepHandle {
+                    builder: self.builder,
+                    index,
+                    name,
+                }
             }
             Err(fault) => {
                 draft.faults.push(fault);

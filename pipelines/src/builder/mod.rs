@@ -6,10 +6,12 @@ mod handles;
 
 use std::cell::RefCell;
 
-use forebay_connectors::{BuiltInConnectors, SinkFormat, SourceFormat, TrainerFormat, predictors, trainers};
+use forebay_connectors::{
+    BuiltInConnectors, SinkFormat, SourceFormat, TrainerFormat, predictors, trainers,
+};
 use forebay_model::{
-    DataSplit, Fault, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode, PipelineSink, PipelineSource,
-    PredictionLabel, Result, WireFault, codes,
+    DataSplit, Fault, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode,
+    PipelineSink, PipelineSource, PredictionLabel, Result, WireFault, codes,
 };
 use forebay_run::{ConnectorRegistry, FeedConfig, PredictConfig};
 use serde::Serialize;
@@ -71,9 +73,14 @@ impl Draft {
     }
 
     /// The canonical form of a configuration; the fault is kept.
-    fn canonical(&mut self, config: &impl Serialize, canonical: impl FnOnce(Value) -> Result<Value>) -> Value {
-        let written = serde_json::to_value(config)
-            .map_err(|error| Fault::new(codes::BAD_VALUE, "a configuration cannot be written").cause(error));
+    fn canonical(
+        &mut self,
+        config: &impl Serialize,
+        canonical: impl FnOnce(Value) -> Result<Value>,
+    ) -> Value {
+        let written = serde_json::to_value(config).map_err(|error| {
+            Fault::new(codes::BAD_VALUE, "a configuration cannot be written").cause(error)
+        });
         written.and_then(canonical).unwrap_or_else(|fault| {
             self.faults.push(fault);
             Value::Null
@@ -84,8 +91,16 @@ impl Draft {
 impl PipelineBuilder {
     /// A pipeline with a name and nothing else.
     pub fn new(name: impl Into<String>) -> Self {
-        let pipeline = Pipeline { name: name.into(), ..Pipeline::default() };
-        PipelineBuilder { draft: RefCell::new(Draft { pipeline, faults: Vec::new() }) }
+        let pipeline = Pipeline {
+            name: name.into(),
+            ..Pipeline::default()
+        };
+        PipelineBuilder {
+            draft: RefCell::new(Draft {
+                pipeline,
+                faults: Vec::new(),
+            }),
+        }
     }
 
     /// A dataset to read.
@@ -102,7 +117,9 @@ impl PipelineBuilder {
     pub fn source<C: SourceFormat>(&self, name: impl Into<String>, format: C) -> SourceHandle<'_> {
         let name = name.into();
         let mut draft = self.draft.borrow_mut();
-        let config = draft.canonical(&format, |config| BuiltInConnectors.canonical_source(C::NAME, config));
+        let config = draft.canonical(&format, |config| {
+            BuiltInConnectors.canonical_source(C::NAME, config)
+        });
         draft.pipeline.sources.push(PipelineSource {
             name: name.clone(),
             format: C::NAME.to_owned(),
@@ -113,7 +130,11 @@ impl PipelineBuilder {
             lookback: None,
             at: None,
         });
-        SourceHandle { builder: self, index: draft.pipeline.sources.len() - 1, name }
+        SourceHandle {
+            builder: self,
+            index: draft.pipeline.sources.len() - 1,
+            name,
+        }
     }
 
     /// Steps over the rows of a source or of another step.
@@ -139,7 +160,10 @@ impl PipelineBuilder {
         name: impl Into<String>,
         inputs: impl IntoIterator<Item = impl Into<String>>,
     ) -> StepHandle<'_> {
-        self.node(name.into(), NodeInput::Union(inputs.into_iter().map(Into::into).collect()))
+        self.node(
+            name.into(),
+            NodeInput::Union(inputs.into_iter().map(Into::into).collect()),
+        )
     }
 
     /// Steps over the rows of a SQL query, which names sources and steps.
@@ -150,7 +174,11 @@ impl PipelineBuilder {
     fn node(&self, name: String, input: NodeInput) -> StepHandle<'_> {
         let nodes = &mut self.draft.borrow_mut().pipeline.nodes;
         nodes.push(PipelineNode::new(&name, input, Vec::new()));
-        StepHandle { builder: self, index: nodes.len() - 1, name }
+        StepHandle {
+            builder: self,
+            index: nodes.len() - 1,
+            name,
+        }
     }
 
     /// How rows are divided into parts.
@@ -160,7 +188,12 @@ impl PipelineBuilder {
 
     /// The column that is predicted, and how long before: sinks with features that know more are refused.
     pub fn label(&self, column: impl Into<String>, horizon: impl Into<String>) -> LabelHandle<'_> {
-        let label = PredictionLabel { column: column.into(), horizon: horizon.into(), known: Vec::new(), at: None };
+        let label = PredictionLabel {
+            column: column.into(),
+            horizon: horizon.into(),
+            known: Vec::new(),
+            at: None,
+        };
         self.draft.borrow_mut().pipeline.label = Some(label);
         LabelHandle { builder: self }
     }
@@ -178,7 +211,12 @@ impl PipelineBuilder {
     }
 
     /// Writes the rows of a step or source.
-    pub fn sink<C: SinkFormat>(&self, name: impl Into<String>, from: impl Into<String>, format: C) -> SinkHandle<'_> {
+    pub fn sink<C: SinkFormat>(
+        &self,
+        name: impl Into<String>,
+        from: impl Into<String>,
+        format: C,
+    ) -> SinkHandle<'_> {
         let canonical = |config| BuiltInConnectors.canonical(C::NAME, config);
         let config = self.draft.borrow_mut().canonical(&format, canonical);
         self.add_sink(SinkRole::Output, sink_of(name, from, C::NAME, config))
@@ -202,7 +240,10 @@ impl PipelineBuilder {
         from: impl Into<String>,
         config: C,
     ) -> SinkHandle<'_> {
-        let config = self.draft.borrow_mut().canonical(&config, |config| canonical_of(trainers(), C::NAME, config));
+        let config = self
+            .draft
+            .borrow_mut()
+            .canonical(&config, |config| canonical_of(trainers(), C::NAME, config));
         self.add_sink(SinkRole::Training, sink_of(name, from, C::NAME, config))
     }
 
@@ -220,8 +261,15 @@ impl PipelineBuilder {
     /// assert_eq!(pipeline.build()?.predictions[0].name, "forecast");
     /// # Ok::<(), Fault>(())
     /// ```
-    pub fn predict(&self, name: impl Into<String>, from: impl Into<String>, config: PredictConfig) -> SinkHandle<'_> {
-        let config = self.draft.borrow_mut().canonical(&config, |config| canonical_of(predictors(), PREDICT, config));
+    pub fn predict(
+        &self,
+        name: impl Into<String>,
+        from: impl Into<String>,
+        config: PredictConfig,
+    ) -> SinkHandle<'_> {
+        let config = self.draft.borrow_mut().canonical(&config, |config| {
+            canonical_of(predictors(), PREDICT, config)
+        });
         self.add_sink(SinkRole::Prediction, sink_of(name, from, PREDICT, config))
     }
 
@@ -230,7 +278,12 @@ impl PipelineBuilder {
         let mut draft = self.draft.borrow_mut();
         let sinks = draft.sinks(role);
         sinks.push(sink);
-        SinkHandle { builder: self, role, index: sinks.len() - 1, name }
+        SinkHandle {
+            builder: self,
+            role,
+            index: sinks.len() - 1,
+            name,
+        }
     }
 
     /// The pipeline, or all that is wrong with it: values, SQL, names, inputs, circles of steps, parts of the split,
@@ -252,7 +305,12 @@ impl PipelineBuilder {
         let draft = self.draft.borrow();
         // Handles may be used after this, and so may the builder.
         let copy = |fault: &Fault| Fault::from(WireFault::from(fault));
-        let faults = draft.faults.iter().map(copy).chain(check::problems(&draft.pipeline)).collect();
+        let faults = draft
+            .faults
+            .iter()
+            .map(copy)
+            .chain(check::problems(&draft.pipeline))
+            .collect();
         Fault::combine(faults).map_or_else(|| Ok(draft.pipeline.clone()), Err)
     }
 }
@@ -260,9 +318,22 @@ impl PipelineBuilder {
 /// The key of forecasts in a spec.
 const PREDICT: &str = "predict";
 
-fn sink_of(name: impl Into<String>, from: impl Into<String>, format: &str, config: Value) -> PipelineSink {
+fn sink_of(
+    name: impl Into<String>,
+    from: impl Into<String>,
+    format: &str,
+    config: Value,
+) -> PipelineSink {
     let (name, from, format) = (name.into(), from.into(), format.to_owned());
-    PipelineSink { name, from, format, config, split: None, optional: false, at: None }
+    PipelineSink {
+        name,
+        from,
+        format,
+        config,
+        split: None,
+        optional: false,
+        at: None,
+    }
 }
 
 /// A configuration with all defaults filled in.

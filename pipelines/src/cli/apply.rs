@@ -45,7 +45,10 @@ impl ApplyCommand {
         let reporter = self.options.reporter();
         let mut metrics = self.metrics.metrics::<RunMetrics>()?;
         let watch = metrics.watch(reporter.watch());
-        let session = self.options.session(watch.clone())?.allowing_empty(self.publish.allow_empty);
+        let session = self
+            .options
+            .session(watch.clone())?
+            .allowing_empty(self.publish.allow_empty);
         metrics.serve(&session)?;
         let (_workers, session) = self.workers.apply(session, &self.options, &watch, &[])?;
         let apply = || {

@@ -55,15 +55,20 @@ impl BackfillCommand {
         let watch = observers.listen(reporter.watch());
         let session = self.deadline.apply(self.options.session(watch.clone())?)?;
         let session = observers.begin(session, &watch, self.options.run_id.as_deref())?;
-        let (_workers, session) =
-            self.workers.apply(session, &self.options, &watch, &self.observe.worker_arguments())?;
+        let (_workers, session) = self.workers.apply(
+            session,
+            &self.options,
+            &watch,
+            &self.observe.worker_arguments(),
+        )?;
         let mut done = Vec::new();
         let filled = self.run_intervals(&session, &reporter, &observers, &mut done);
         if let Err(fault) = &filled {
             observers.run_ends(Err(fault));
         }
         let filled = observers.close(filled);
-        let body = json!({ "nothing_new": done.iter().all(|done| done.skipped), "intervals": done });
+        let body =
+            json!({ "nothing_new": done.iter().all(|done| done.skipped), "intervals": done });
         match filled {
             Err(fault) => reporter.failed(fault, body),
             Ok(()) if reporter.json() => reporter.done(&body),
@@ -79,7 +84,12 @@ impl BackfillCommand {
         done: &mut Vec<IntervalOutcome>,
     ) -> Result<()> {
         let pipeline = self.spec.pipeline()?;
-        let backfill = Backfill { from: self.from, to: self.to, every: self.every, beside: self.beside };
+        let backfill = Backfill {
+            from: self.from,
+            to: self.to,
+            every: self.every,
+            beside: self.beside,
+        };
         observers.metrics.name_pipeline(&pipeline.name);
         let plan = backfill.plan(session, &pipeline)?;
         observers.metrics.own().set_intervals(plan.runs());
@@ -99,7 +109,16 @@ impl BackfillCommand {
 }
 
 fn line(done: &IntervalOutcome) -> String {
-    let IntervalOutcome { interval: Interval { from, to }, skipped, rows, .. } = done;
-    let what = if *skipped { "there already".to_owned() } else { units::rows(*rows) };
+    let IntervalOutcome {
+        interval: Interval { from, to },
+        skipped,
+        rows,
+        ..
+    } = done;
+    let what = if *skipped {
+        "there already".to_owned()
+    } else {
+        units::rows(*rows)
+    };
     format!("{from} .. {to}: {what}\n")
 }

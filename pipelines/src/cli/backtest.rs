@@ -58,7 +58,12 @@ impl BacktestCommand {
         let spec = FoldSpec::read(&self.spec)?;
         let pipeline = spec.pipeline(&spec.values)?;
         let (folds, every, until, by) = (self.folds.get(), self.every, self.until, self.by);
-        let options = BacktestOptions { folds, every, until, by };
+        let options = BacktestOptions {
+            folds,
+            every,
+            until,
+            by,
+        };
         session.backtest(&pipeline, &options, &|origin| spec.at(&pipeline, origin))
     }
 }
@@ -75,16 +80,28 @@ impl FoldSpec {
     fn read(spec: &SpecArgs) -> Result<FoldSpec> {
         let (text, shown, values) = (spec.text()?, spec.shown(), spec.values()?);
         let dates = spec::date_params(&text, &shown, &values)?;
-        Ok(FoldSpec { text, shown, values, dates })
+        Ok(FoldSpec {
+            text,
+            shown,
+            values,
+            dates,
+        })
     }
 
     fn pipeline(&self, values: &BTreeMap<String, String>) -> Result<Pipeline> {
-        spec::parse(&self.text, &self.shown, values, &Forebay::new().spec_catalog())
+        spec::parse(
+            &self.text,
+            &self.shown,
+            values,
+            &Forebay::new().spec_catalog(),
+        )
     }
 
     /// The pipeline of a fold: dates on which the split depends are moved.
     fn at(&self, today: &Pipeline, origin: &ForecastOrigin) -> Result<Pipeline> {
-        let Some(behind) = origin.behind else { return Ok(today.clone()) };
+        let Some(behind) = origin.behind else {
+            return Ok(today.clone());
+        };
         let mut values = self.values.clone();
         for (name, date) in &self.dates {
             let mut trial = self.values.clone();
@@ -100,7 +117,12 @@ impl FoldSpec {
 
 /// A day or a moment, so much earlier.
 fn earlier(date: &str, behind: SignedDuration) -> Result<String> {
-    let wrong = || Fault::new(codes::BAD_VALUE, format!("`{date}` cannot be moved by {behind:#}"));
+    let wrong = || {
+        Fault::new(
+            codes::BAD_VALUE,
+            format!("`{date}` cannot be moved by {behind:#}"),
+        )
+    };
     let is_day = !date.contains(['T', ' ', ':']);
     let (date, zone) = match date.strip_suffix('Z') {
         Some(local) => (local, "Z"),
@@ -108,7 +130,11 @@ fn earlier(date: &str, behind: SignedDuration) -> Result<String> {
     };
     let time: DateTime = date.parse().map_err(|_| wrong())?;
     let moved = time.checked_sub(behind).map_err(|_| wrong())?;
-    Ok(if is_day { moved.date().to_string() } else { format!("{moved}{zone}") })
+    Ok(if is_day {
+        moved.date().to_string()
+    } else {
+        format!("{moved}{zone}")
+    })
 }
 
 #[cfg(test)]

@@ -56,11 +56,26 @@ impl CacheCommand {
             .map(|state| Kept::new(io, state).with_tables(forebay_connectors::table_references));
         match self.action {
             CacheAction::Ls => cache::print_usage(&reporter, kept.and_then(|kept| kept.holdings())),
-            CacheAction::Gc { older_than, max_size, dry_run } => {
-                let retention = RetentionPolicy { older_than, bytes_max: max_size, now: SystemTime::now(), dry_run };
-                cache::print_collected(&reporter, kept.and_then(|kept| kept.collect(&retention)), max_size)
+            CacheAction::Gc {
+                older_than,
+                max_size,
+                dry_run,
+            } => {
+                let retention = RetentionPolicy {
+                    older_than,
+                    bytes_max: max_size,
+                    now: SystemTime::now(),
+                    dry_run,
+                };
+                cache::print_collected(
+                    &reporter,
+                    kept.and_then(|kept| kept.collect(&retention)),
+                    max_size,
+                )
             }
-            CacheAction::Verify => cache::print_verified(&reporter, kept.and_then(|kept| kept.verify())),
+            CacheAction::Verify => {
+                cache::print_verified(&reporter, kept.and_then(|kept| kept.verify()))
+            }
         }
     }
 }

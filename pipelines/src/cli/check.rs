@@ -36,11 +36,21 @@ pub(crate) struct CheckCommand {
     #[arg(long)]
     perturb_future: bool,
     /// Check at this time only, such as 2016-04-24.
-    #[arg(long, value_name = "TIME", requires = "perturb_future", conflicts_with = "cuts")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "perturb_future",
+        conflicts_with = "cuts"
+    )]
     at: Option<String>,
     /// Check at this many times, from the end of the part that is fitted on (else the middle of the
     /// data) to the last row; each takes one more run.
-    #[arg(long, value_name = "COUNT", requires = "perturb_future", default_value = "3")]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        requires = "perturb_future",
+        default_value = "3"
+    )]
     cuts: NonZeroUsize,
     /// Write rules that the rows of this step or source keep today, as an `expect` step: of columns without nulls, ranges,
     /// sets of values, and the number of rows.
@@ -61,10 +71,13 @@ impl CheckCommand {
         let reporter = self.options.reporter();
         match self.check() {
             Ok((pipeline, warnings)) => {
-                let warnings: Vec<Fault> = warnings.into_iter().map(present::fault::located).collect();
+                let warnings: Vec<Fault> =
+                    warnings.into_iter().map(present::fault::located).collect();
                 present::fault::report_warnings(&warnings);
                 if self.options.json {
-                    let diagnostics = warnings.iter().flat_map(|warning| diagnostic::all(warning, Severity::Warning));
+                    let diagnostics = warnings
+                        .iter()
+                        .flat_map(|warning| diagnostic::all(warning, Severity::Warning));
                     let diagnostics: Vec<Value> = diagnostics.collect();
                     let body = json!({ "name": pipeline.name, "offline": self.offline, "diagnostics": diagnostics });
                     return reporter.done(&body);
@@ -90,8 +103,15 @@ impl CheckCommand {
     fn infer_expectations(&self, step: &str) -> Result<ExitCode> {
         let pipeline = self.spec.pipeline()?;
         let reporter = self.options.reporter();
-        let profile = self.options.session(reporter.watch())?.profile(&pipeline, step, None)?;
-        let keys = pipeline.sources.iter().flat_map(|source| source.keys.iter().cloned()).collect::<Vec<_>>();
+        let profile = self
+            .options
+            .session(reporter.watch())?
+            .profile(&pipeline, step, None)?;
+        let keys = pipeline
+            .sources
+            .iter()
+            .flat_map(|source| source.keys.iter().cloned())
+            .collect::<Vec<_>>();
         let rules = infer_expectations::expectations(&profile, &keys);
         if reporter.json() {
             return reporter.done(&json!({ "step": step, "expect": rules }));
@@ -102,7 +122,12 @@ impl CheckCommand {
 
     /// The pipeline and its warnings, or all its problems.
     fn check(&self) -> Result<(Pipeline, Vec<Fault>)> {
-        let ParsedSpec { pipeline, unread, mut faults, .. } = self.spec.parse_all()?;
+        let ParsedSpec {
+            pipeline,
+            unread,
+            mut faults,
+            ..
+        } = self.spec.parse_all()?;
         let mut warnings = Vec::new();
         if !self.offline {
             let checked = self.options.silent_session()?.check(&pipeline);
@@ -114,7 +139,13 @@ impl CheckCommand {
                 Err(fault) => fault.into_each(),
             };
             // What is wrong with a step that could not be read is said at its places.
-            let is_read = |fault: &Fault| fault.site().spec.as_ref().is_none_or(|at| !unread.contains(&at.path));
+            let is_read = |fault: &Fault| {
+                fault
+                    .site()
+                    .spec
+                    .as_ref()
+                    .is_none_or(|at| !unread.contains(&at.path))
+            };
             let is_new = |fault: &Fault| is_read(fault) && !follows_from(fault, &faults);
             let new: Vec<Fault> = found.into_iter().filter(is_new).collect();
             faults.extend(new);
@@ -125,8 +156,14 @@ impl CheckCommand {
     fn run_leakage_check(self) -> Result<ExitCode> {
         let reporter = self.options.reporter();
         let session = self.options.session(reporter.watch())?;
-        let cuts = self.at.clone().map_or(CutoffChoice::Count(self.cuts), CutoffChoice::At);
-        let done = self.spec.pipeline().and_then(|pipeline| session.check_leakage(&pipeline, &cuts));
+        let cuts = self
+            .at
+            .clone()
+            .map_or(CutoffChoice::Count(self.cuts), CutoffChoice::At);
+        let done = self
+            .spec
+            .pipeline()
+            .and_then(|pipeline| session.check_leakage(&pipeline, &cuts));
         perturbed::report_leakage(&reporter, done)
     }
 }
@@ -137,7 +174,9 @@ fn follows_from(fault: &Fault, faults: &[Fault]) -> bool {
     let among = |code: FaultCode| faults.iter().any(|known| known.code() == code);
     (!faults.is_empty() && fault.code() == codes::UNKNOWN_NAME)
         || (fault.code() == codes::CYCLE && among(codes::CYCLE))
-        || faults.iter().any(|known| known.message() == fault.message())
+        || faults
+            .iter()
+            .any(|known| known.message() == fault.message())
 }
 
 /// Problems of a spec, and of the data that it names, are for its author to mend; storage that fails, and a spec that
@@ -149,7 +188,11 @@ fn check_exit_code(fault: &Fault) -> u8 {
         EXIT_DATA => fault.site().spec.is_some(),
         _ => false,
     };
-    if all.any(is_for_author) { EXIT_SPEC } else { super::exit_code(fault) }
+    if all.any(is_for_author) {
+        EXIT_SPEC
+    } else {
+        super::exit_code(fault)
+    }
 }
 
 fn summary_text(pipeline: &Pipeline, offline: bool, warnings: usize) -> String {
@@ -161,7 +204,15 @@ fn summary_text(pipeline: &Pipeline, offline: bool, warnings: usize) -> String {
         units::counted(pipeline.sources.len() as u64, "source"),
         units::counted(steps as u64, "step"),
         units::counted(sinks as u64, "sink"),
-        if warnings == 0 { "no problems".to_owned() } else { units::counted(warnings as u64, "warning") },
-        if offline { " (columns are not checked without data)" } else { "" }
+        if warnings == 0 {
+            "no problems".to_owned()
+        } else {
+            units::counted(warnings as u64, "warning")
+        },
+        if offline {
+            " (columns are not checked without data)"
+        } else {
+            ""
+        }
     )
 }

@@ -24,7 +24,11 @@ impl DiffCommand {
         let (before, _) = load_artifact(&io, &self.before)?;
         let (after, _) = load_artifact(&io, &self.after)?;
         let differences = present::artifact::diff(&before, &after)?;
-        super::write_text(if differences.is_empty() { "no differences\n" } else { &differences })?;
+        super::write_text(if differences.is_empty() {
+            "no differences\n"
+        } else {
+            &differences
+        })?;
         Ok(ExitCode::from(u8::from(!differences.is_empty())))
     }
 }

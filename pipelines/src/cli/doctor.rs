@@ -29,23 +29,45 @@ impl DoctorCommand {
         let all_threads = std::thread::available_parallelism().map_or(1, usize::from);
         let all_memory = machine_bytes().map_or_else(|| "an unknown size".to_owned(), units::bytes);
         let io = StorageClient::new()?;
-        let probed = io.resolve(&state.value).and_then(|place| probe_state_directory(&io, &place));
+        let probed = io
+            .resolve(&state.value)
+            .and_then(|place| probe_state_directory(&io, &place));
         let probe = match &probed {
             Ok(()) => "can be read and written".to_owned(),
             Err(fault) => format!("cannot be used: {fault}"),
         };
         let mut lines = vec![
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
-            ("threads", format!("{} of {all_threads}, from {}", threads.value, threads.origin)),
-            ("memory", format!("{} of {all_memory}, from {}", units::bytes(memory.value), memory.origin)),
-            ("state", format!("{}, from {}; {probe}", state.value, state.origin)),
+            (
+                "threads",
+                format!(
+                    "{} of {all_threads}, from {}",
+                    threads.value, threads.origin
+                ),
+            ),
+            (
+                "memory",
+                format!(
+                    "{} of {all_memory}, from {}",
+                    units::bytes(memory.value),
+                    memory.origin
+                ),
+            ),
+            (
+                "state",
+                format!("{}, from {}; {probe}", state.value, state.origin),
+            ),
             ("workers", workers_text(&self.workers.resolve(&settings))),
             ("settings", files_text(&settings)),
         ];
         lines.extend(STORES.iter().map(|store| (store.scheme, store.describe())));
         lines.extend(cuda());
         super::write_text(&aligned(&lines))?;
-        Ok(if probed.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(75) })
+        Ok(if probed.is_ok() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(75)
+        })
     }
 }
 
@@ -60,12 +82,20 @@ const STORES: [StoreVariables; 3] = [
     StoreVariables {
         scheme: "s3",
         endpoint: "AWS_ENDPOINT_URL",
-        credentials: &["AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_PROFILE"],
+        credentials: &[
+            "AWS_ACCESS_KEY_ID",
+            "AWS_WEB_IDENTITY_TOKEN_FILE",
+            "AWS_PROFILE",
+        ],
     },
     StoreVariables {
         scheme: "gs",
         endpoint: "GOOGLE_BASE_URL",
-        credentials: &["GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS"],
+        credentials: &[
+            "GOOGLE_SERVICE_ACCOUNT",
+            "GOOGLE_SERVICE_ACCOUNT_KEY",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+        ],
     },
     StoreVariables {
         scheme: "az",
@@ -108,10 +138,15 @@ fn workers_text(workers: &Setting<WorkerSetting>) -> String {
 /// The settings files that were read, or where they would be.
 fn files_text(settings: &Settings) -> String {
     if settings.files().is_empty() {
-        let user = user_file().map_or_else(String::new, |path| format!(" and no {}", path.display()));
+        let user =
+            user_file().map_or_else(String::new, |path| format!(" and no {}", path.display()));
         return format!("no {PROJECT_FILE} here or above{user}");
     }
-    let files: Vec<String> = settings.files().iter().map(|path| path.display().to_string()).collect();
+    let files: Vec<String> = settings
+        .files()
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
     files.join(", ")
 }
 
@@ -119,21 +154,34 @@ fn files_text(settings: &Settings) -> String {
 pub(super) fn cuda() -> Vec<(&'static str, String)> {
     let report = forebay_connectors::cuda_report();
     let library = |library: forebay_connectors::CudaLibrary| {
-        let remedy = library.remedy.map(|remedy| format!(": {remedy}")).unwrap_or_default();
+        let remedy = library
+            .remedy
+            .map(|remedy| format!(": {remedy}"))
+            .unwrap_or_default();
         (library.name, format!("{}{remedy}", library.found))
     };
     let tried = ("tried", forebay_connectors::CUDA_TEST_STATUS.to_owned());
-    [("cuda", report.devices)].into_iter().chain(report.libraries.into_iter().map(library)).chain([tried]).collect()
+    [("cuda", report.devices)]
+        .into_iter()
+        .chain(report.libraries.into_iter().map(library))
+        .chain([tried])
+        .collect()
 }
 
 /// Lines of a name and a value.
 pub(super) fn aligned(lines: &[(&'static str, String)]) -> String {
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    lines.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect()
+    lines
+        .iter()
+        .map(|(name, value)| format!("{name:width$}  {value}\n"))
+        .collect()
 }
 
 /// Writes, reads and removes a small object.
-fn probe_state_directory(io: &StorageClient, state: &forebay_storage::StorageLocation) -> Result<()> {
+fn probe_state_directory(
+    io: &StorageClient,
+    state: &forebay_storage::StorageLocation,
+) -> Result<()> {
     let place = state.join("doctor");
     io.put(&place, "doctor".into())?;
     io.get(&place)?;

@@ -43,33 +43,60 @@ impl DriftCommand {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = self.options.reporter();
         let session = self.options.session(reporter.watch())?;
-        let profiles = read(&session, &self.baseline).and_then(|before| Ok((before, read(&session, &self.now)?)));
+        let profiles = read(&session, &self.baseline)
+            .and_then(|before| Ok((before, read(&session, &self.now)?)));
         let (before, now) = match profiles {
             Ok(profiles) => profiles,
             Err(fault) => return reporter.failed(fault, json!({})),
         };
-        let report = compare_profiles(&before, &now, &DriftOptions { js: self.js, missing: self.missing });
+        let report = compare_profiles(
+            &before,
+            &now,
+            &DriftOptions {
+                js: self.js,
+                missing: self.missing,
+            },
+        );
         let body = json!({ "drift": report });
         if !reporter.json() {
             super::write_text(&present::drift::text(&report))?;
         }
         if self.fail && report.drifted {
-            let names = report.columns.iter().filter(|column| !column.reasons.is_empty());
+            let names = report
+                .columns
+                .iter()
+                .filter(|column| !column.reasons.is_empty());
             let names: Vec<&str> = names.map(|column| column.name.as_str()).collect();
-            let fault = Fault::new(codes::BAD_ROW, format!("columns have drifted: {}", names.join(", ")));
+            let fault = Fault::new(
+                codes::BAD_ROW,
+                format!("columns have drifted: {}", names.join(", ")),
+            );
             return reporter.failed(fault.file(&self.now), body);
         }
-        if reporter.json() { reporter.done(&body) } else { Ok(ExitCode::SUCCESS) }
+        if reporter.json() {
+            reporter.done(&body)
+        } else {
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
 /// A stored profile, or that of data.
 fn read(session: &Session, place: &str) -> Result<DatasetProfile> {
-    if Path::new(place).extension().is_some_and(|ending| ending == "json") {
+    if Path::new(place)
+        .extension()
+        .is_some_and(|ending| ending == "json")
+    {
         let bytes = session.io().get(&session.io().resolve(place)?)?;
-        let bytes = bytes.ok_or_else(|| Fault::new(codes::NOT_FOUND, "there is no such file").file(place))?;
+        let bytes = bytes
+            .ok_or_else(|| Fault::new(codes::NOT_FOUND, "there is no such file").file(place))?;
         // Data may have this ending, too.
-        let head: Vec<u8> = bytes.iter().take(HEAD_BYTES).copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        let head: Vec<u8> = bytes
+            .iter()
+            .take(HEAD_BYTES)
+            .copied()
+            .filter(|byte| !byte.is_ascii_whitespace())
+            .collect();
         if head.starts_with(b"{\"format\":") {
             return DatasetProfile::from_json(&bytes).map_err(|fault| fault.file(place));
         }

@@ -43,10 +43,19 @@ impl ExplainCommand {
         let pipeline = self.spec.pipeline()?;
         let interval = interval_of(self.interval.as_deref());
         let workers = self.workers.expected(&self.options)?;
-        let explain = self.options.silent_session()?.explain_on(&pipeline, interval.as_ref(), workers)?;
-        let form = if self.options.json { ExplainFormat::Json } else { self.format };
+        let explain =
+            self.options
+                .silent_session()?
+                .explain_on(&pipeline, interval.as_ref(), workers)?;
+        let form = if self.options.json {
+            ExplainFormat::Json
+        } else {
+            self.format
+        };
         super::write_stdout(&match form {
-            ExplainFormat::Text => present::fit(&present::explain::text(&explain), present::output_columns()),
+            ExplainFormat::Text => {
+                present::fit(&present::explain::text(&explain), present::output_columns())
+            }
             ExplainFormat::Json => present::explain::json(&explain)?,
             ExplainFormat::Mermaid => present::explain::mermaid(&explain),
         })?;
@@ -56,7 +65,9 @@ impl ExplainCommand {
     /// The code of a fault, where one is given instead of a spec.
     fn fault_code(&self) -> Option<String> {
         let name = self.spec.spec.to_str()?.to_uppercase();
-        let is_code = name.strip_prefix("FB").is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+        let is_code = name
+            .strip_prefix("FB")
+            .is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
         (is_code && !self.spec.spec.exists()).then_some(name)
     }
 }
@@ -65,8 +76,14 @@ fn print_page(name: &str) -> Result<ExitCode> {
     let Some(code) = codes::ALL.iter().find(|code| code.name == name) else {
         let names = codes::ALL.iter().map(|code| code.name);
         let fault = usage(format!("no fault has the code `{name}`"));
-        return Err(fault.hint("the reference lists all codes").suggest(name, names, ""));
+        return Err(fault
+            .hint("the reference lists all codes")
+            .suggest(name, names, ""));
     };
-    super::write_stdout(present::fault_pages::page(*code).trim_start_matches('#').trim_start())?;
+    super::write_stdout(
+        present::fault_pages::page(*code)
+            .trim_start_matches('#')
+            .trim_start(),
+    )?;
     Ok(ExitCode::SUCCESS)
 }

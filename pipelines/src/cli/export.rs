@@ -40,7 +40,8 @@ impl ExportCommand {
         let io = StorageClient::new()?;
         let dataset = VisibleDataset::open(&io, &self.output)?;
         if dataset.has_deleted_rows() {
-            let message = "files of the Delta table hold deleted rows, which a copy of the files would show";
+            let message =
+                "files of the Delta table hold deleted rows, which a copy of the files would show";
             let fault = Fault::new(codes::UNSUPPORTED, message).file(&self.output);
             return Err(fault.hint("read the table with `delta:` and write it to a sink"));
         }
@@ -53,7 +54,10 @@ impl ExportCommand {
         let bytes: u64 = files.iter().map(|file| file.bytes).sum();
         let rows: Option<u64> = files.iter().map(|file| file.rows).sum();
         super::write_stdout(&match self.json {
-            true => format!("{}\n", json!({ "path": to.shown, "files": files.len(), "bytes": bytes, "rows": rows })),
+            true => format!(
+                "{}\n",
+                json!({ "path": to.shown, "files": files.len(), "bytes": bytes, "rows": rows })
+            ),
             false => format!(
                 "{}{} in {}\n  {}\n",
                 rows.map_or_else(String::new, |rows| format!("{}, ", units::rows(rows))),
@@ -67,14 +71,21 @@ impl ExportCommand {
 }
 
 fn occupied_fault(place: &str) -> Fault {
-    let fault = Fault::new(codes::OUTPUT_CLASH, "there is something where the files would be copied to").file(place);
+    let fault = Fault::new(
+        codes::OUTPUT_CLASH,
+        "there is something where the files would be copied to",
+    )
+    .file(place);
     fault.hint("remove it, or name another directory")
 }
 
 /// Copies to a directory that gets its name when all files are in it.
 fn export_to_disk(io: &StorageClient, files: &[VisibleFile], to: &Path) -> Result<()> {
-    let failed = |error| Fault::disk("the directory cannot be made", error).file(to.display().to_string());
-    let above = to.parent().ok_or_else(|| occupied_fault(&to.display().to_string()))?;
+    let failed =
+        |error| Fault::disk("the directory cannot be made", error).file(to.display().to_string());
+    let above = to
+        .parent()
+        .ok_or_else(|| occupied_fault(&to.display().to_string()))?;
     std::fs::create_dir_all(above).map_err(failed)?;
     let staged = staging_directory(above).map_err(failed)?;
     let copy = |at: usize| copy_to_disk(io, &files[at], &staged.path().join(&*files[at].name));
@@ -117,7 +128,8 @@ fn export_to_store(io: &StorageClient, files: &[VisibleFile], to: &StorageLocati
 /// Copies a file, in blocks where it comes from a store.
 fn copy_to_disk(io: &StorageClient, file: &VisibleFile, to: &Path) -> Result<()> {
     use std::io::Write;
-    let failed = |error| Fault::disk("a file cannot be copied", error).file(to.display().to_string());
+    let failed =
+        |error| Fault::disk("a file cannot be copied", error).file(to.display().to_string());
     if let Some(folder) = to.parent() {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
@@ -143,10 +155,18 @@ fn copy_to_disk(io: &StorageClient, file: &VisibleFile, to: &Path) -> Result<()>
     };
     let copy = std::fs::File::open(to).map_err(failed)?;
     copy.sync_all().map_err(failed)?;
-    if copied == file.bytes { Ok(()) } else { Err(gone_fault(&file.path)) }
+    if copied == file.bytes {
+        Ok(())
+    } else {
+        Err(gone_fault(&file.path))
+    }
 }
 
 fn gone_fault(path: &str) -> Fault {
-    let fault = Fault::new(codes::LOST_RACE, "a file of the output is not what it was when the copy began").file(path);
+    let fault = Fault::new(
+        codes::LOST_RACE,
+        "a file of the output is not what it was when the copy began",
+    )
+    .file(path);
     fault.hint("a run may have replaced the output; give the same command again")
 }

@@ -116,14 +116,22 @@ impl FeedCommand {
         if !self.options.json {
             super::write_text(&feed::feed_header(&fed, &batches, self.epoch))?;
         }
-        let stats = self.deliver(&session, &mut batches, if self.bench { 0 } else { self.show }, metrics.own())?;
+        let stats = self.deliver(
+            &session,
+            &mut batches,
+            if self.bench { 0 } else { self.show },
+            metrics.own(),
+        )?;
         metrics.own().count_epoch(&stats, fed.cache());
         let memory_bytes = batches.memory_bytes();
         drop(batches);
         let straight = match self.bench {
             true => {
                 // Blocks are those of the order, too.
-                let config = FeedConfig { order: FeedOrder::Sequential, ..config };
+                let config = FeedConfig {
+                    order: FeedOrder::Sequential,
+                    ..config
+                };
                 let fed = session.feed(pipeline, None, &config)?;
                 let mut batches = self.start(&fed)?;
                 Some(self.deliver(&session, &mut batches, 0, metrics.own())?)
@@ -131,8 +139,20 @@ impl FeedCommand {
             false => None,
         };
         let (cache, streams, straight) = (fed.cache(), fed.streams(), straight.as_ref());
-        let told = feed::FeedReport { stats: &stats, quality, shuffled, memory_bytes, streams, cache, straight };
-        Ok(if self.options.json { feed::json(&told) } else { feed::feed_summary(&told) })
+        let told = feed::FeedReport {
+            stats: &stats,
+            quality,
+            shuffled,
+            memory_bytes,
+            streams,
+            cache,
+            straight,
+        };
+        Ok(if self.options.json {
+            feed::json(&told)
+        } else {
+            feed::feed_summary(&told)
+        })
     }
 
     fn config(&self, mut config: FeedConfig) -> FeedConfig {
@@ -162,10 +182,18 @@ impl FeedCommand {
         Batches::start(config)
     }
 
-    fn deliver(&self, session: &Session, batches: &mut Batches, show: u64, metrics: &FeedMetrics) -> Result<FeedStats> {
+    fn deliver(
+        &self,
+        session: &Session,
+        batches: &mut Batches,
+        show: u64,
+        metrics: &FeedMetrics,
+    ) -> Result<FeedStats> {
         loop {
             let was_ready = batches.is_ready();
-            let Some(batch) = batches.next().transpose()? else { break };
+            let Some(batch) = batches.next().transpose()? else {
+                break;
+            };
             session.interrupt().check()?;
             metrics.count_batch(&batch, was_ready);
             if batch.step() < show && !self.options.json {

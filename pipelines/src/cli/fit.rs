@@ -33,14 +33,26 @@ impl FitCommand {
         let mut observers = self.observe.observers()?;
         let watch = observers.listen(reporter.watch());
         let session = self.deadline.apply(self.options.session(watch.clone())?)?;
-        let pipeline = self.spec.pipeline().inspect(|pipeline| observers.metrics.name_pipeline(&pipeline.name));
+        let pipeline = self
+            .spec
+            .pipeline()
+            .inspect(|pipeline| observers.metrics.name_pipeline(&pipeline.name));
         let session = observers.begin(session, &watch, self.options.run_id.as_deref())?;
-        let (_workers, session) =
-            self.workers.apply(session, &self.options, &watch, &self.observe.worker_arguments())?;
+        let (_workers, session) = self.workers.apply(
+            session,
+            &self.options,
+            &watch,
+            &self.observe.worker_arguments(),
+        )?;
         let report = pipeline.and_then(|pipeline| {
             observers.run_begins(&pipeline, None);
             session.fit(&pipeline)
         });
-        super::report_run(&reporter, observers.finish(report), self.signal_nothing_new, self.deadline.signal_ladder)
+        super::report_run(
+            &reporter,
+            observers.finish(report),
+            self.signal_nothing_new,
+            self.deadline.signal_ladder,
+        )
     }
 }

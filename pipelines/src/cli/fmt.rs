@@ -73,7 +73,9 @@ impl FmtCommand {
 fn standard_input() -> Result<String> {
     let input = std::io::stdin();
     if input.is_terminal() {
-        return Err(usage("standard input is a terminal").hint("give the path of a spec, or pipe one in"));
+        return Err(
+            usage("standard input is a terminal").hint("give the path of a spec, or pipe one in")
+        );
     }
     let failed = |error| Fault::new(codes::STORAGE, "standard input cannot be read").cause(error);
     std::io::read_to_string(input.take(SPEC_BYTES_MAX as u64 + 1)).map_err(failed)

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use forebay_generate::{
-    CalendarDay, ClicksOptions, DemandOptions, FilePeriod, GenerateSummary, HistoryExtent, OutputCompression,
-    OutputOptions, clicks, demand,
+    CalendarDay, ClicksOptions, DemandOptions, FilePeriod, GenerateSummary, HistoryExtent,
+    OutputCompression, OutputOptions, clicks, demand,
 };
 use forebay_model::{Fault, Result};
 
@@ -78,10 +78,11 @@ struct GenerateArgs {
 }
 
 fn parse<T: std::str::FromStr<Err = Fault>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|fault: Fault| match fault.hint_text() {
-        Some(hint) => format!("{}; {hint}", fault.message()),
-        None => fault.message().to_owned(),
-    })
+    text.parse()
+        .map_err(|fault: Fault| match fault.hint_text() {
+            Some(hint) => format!("{}; {hint}", fault.message()),
+            None => fault.message().to_owned(),
+        })
 }
 
 impl GenerateArgs {
@@ -102,7 +103,14 @@ impl GenerateArgs {
 impl GenerateCommand {
     pub fn run(self) -> Result<ExitCode> {
         let (summary, out): (GenerateSummary, PathBuf) = match self.what {
-            GenerateTarget::Demand { rows, days, series, last_day, period, common } => {
+            GenerateTarget::Demand {
+                rows,
+                days,
+                series,
+                last_day,
+                period,
+                common,
+            } => {
                 let extent = match (rows, days) {
                     (_, Some(days)) => HistoryExtent::Days(days),
                     (rows, None) => HistoryExtent::Rows(rows.unwrap_or(0)),
@@ -119,15 +127,25 @@ impl GenerateCommand {
                 }
                 common.output(&mut options.output);
                 let total = options.rows()?;
-                (with_progress("demand", total, |progress| demand(&options, progress))?, common.out)
+                (
+                    with_progress("demand", total, |progress| demand(&options, progress))?,
+                    common.out,
+                )
             }
-            GenerateTarget::Clicks { rows, rows_per_file, common } => {
+            GenerateTarget::Clicks {
+                rows,
+                rows_per_file,
+                common,
+            } => {
                 let mut options = ClicksOptions::new(rows, common.seed, common.out.clone());
                 if let Some(rows) = rows_per_file {
                     options.rows_per_file = rows;
                 }
                 common.output(&mut options.output);
-                (with_progress("clicks", rows, |progress| clicks(&options, progress))?, common.out)
+                (
+                    with_progress("clicks", rows, |progress| clicks(&options, progress))?,
+                    common.out,
+                )
             }
         };
         super::write_stdout(&format!(

@@ -20,15 +20,25 @@ const TARGET: &str = "forebay";
 
 /// Starts logging, where the environment asks for it: `info`, `forebay=debug`, `warn,object_store=debug`.
 pub(super) fn start() -> Result<()> {
-    let Some(wanted) = std::env::var(VARIABLE).ok().filter(|wanted| !wanted.trim().is_empty()) else { return Ok(()) };
+    let Some(wanted) = std::env::var(VARIABLE)
+        .ok()
+        .filter(|wanted| !wanted.trim().is_empty())
+    else {
+        return Ok(());
+    };
     let targets: Targets = wanted.parse().map_err(|_| {
         usage(format!("`{VARIABLE}={wanted}` does not say what to log")).hint(
             "write a level (error, warn, info, debug, trace), or targets with levels: forebay=debug,object_store=info",
         )
     })?;
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(false);
     // Where a program has its own subscriber, that one counts.
-    let _ = tracing_subscriber::registry().with(targets).with(lines).try_init();
+    let _ = tracing_subscriber::registry()
+        .with(targets)
+        .with(lines)
+        .try_init();
     Ok(())
 }
 
@@ -50,7 +60,10 @@ impl EventListener for LoggedEvents {
                 event!(target: TARGET, Level::WARN, "{}", text());
             }
             // These come many times a second.
-            Event::Progress { .. } | Event::Spilled { .. } | Event::WorkerMoved { .. } | Event::Eta { .. } => {
+            Event::Progress { .. }
+            | Event::Spilled { .. }
+            | Event::WorkerMoved { .. }
+            | Event::Eta { .. } => {
                 event!(target: TARGET, Level::DEBUG, "{}", text());
             }
             _ => event!(target: TARGET, Level::INFO, "{}", text()),

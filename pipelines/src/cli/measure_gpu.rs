@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use forebay_connectors::{
-    CopyBenchmark, CudaDevice, DeliveryCheck, DeviceTrial, LossFunction, ModelKind, Precision, TrainConfig,
-    TrialComparison, cuda_report, describe_cuda,
+    CopyBenchmark, CudaDevice, DeliveryCheck, DeviceTrial, LossFunction, ModelKind, Precision,
+    TrainConfig, TrialComparison, cuda_report, describe_cuda,
 };
 use forebay_generate::{ClicksOptions, clicks};
 use forebay_model::{Fault, Result, codes};
@@ -85,7 +85,13 @@ const FULL: GpuBenchSizes = GpuBenchSizes {
     batch_rows: 8192,
     width: 2048,
     epochs: 3,
-    trial: GpuTrialSizes { hidden: [256, 128], columns: 64, block_rows: 65_536, blocks: 32, batch_rows: 8192 },
+    trial: GpuTrialSizes {
+        hidden: [256, 128],
+        columns: 64,
+        block_rows: 65_536,
+        blocks: 32,
+        batch_rows: 8192,
+    },
 };
 
 const QUICK: GpuBenchSizes = GpuBenchSizes {
@@ -97,7 +103,13 @@ const QUICK: GpuBenchSizes = GpuBenchSizes {
     batch_rows: 256,
     width: 8,
     epochs: 1,
-    trial: GpuTrialSizes { hidden: [16, 8], columns: 6, block_rows: 1024, blocks: 2, batch_rows: 128 },
+    trial: GpuTrialSizes {
+        hidden: [16, 8],
+        columns: 6,
+        block_rows: 1024,
+        blocks: 2,
+        batch_rows: 128,
+    },
 };
 
 /// A line of the table.
@@ -115,7 +127,11 @@ struct GpuBenchOutcome {
 
 impl GpuBenchOutcome {
     fn not_run(why: &str) -> GpuBenchOutcome {
-        GpuBenchOutcome { found: why.to_owned(), target: String::new(), verdict: GpuBenchVerdict::NotRun }
+        GpuBenchOutcome {
+            found: why.to_owned(),
+            target: String::new(),
+            verdict: GpuBenchVerdict::NotRun,
+        }
     }
 }
 
@@ -130,7 +146,11 @@ enum GpuBenchVerdict {
 
 impl GpuBenchVerdict {
     fn of(met: bool) -> GpuBenchVerdict {
-        if met { GpuBenchVerdict::Met } else { GpuBenchVerdict::Missed }
+        if met {
+            GpuBenchVerdict::Met
+        } else {
+            GpuBenchVerdict::Missed
+        }
     }
 
     fn word(self, simulated: bool) -> &'static str {
@@ -150,7 +170,8 @@ impl MeasureGpuCommand {
         let begin = Instant::now();
         let Some(cuda) = CudaDevice::open(0)? else {
             let message = format!("there is no GPU to measure: {}", describe_cuda());
-            return Err(Fault::new(codes::UNSUPPORTED, message).hint("`forebay doctor` says what is missing"));
+            return Err(Fault::new(codes::UNSUPPORTED, message)
+                .hint("`forebay doctor` says what is missing"));
         };
         let name = cuda.name()?;
         let simulated = name.starts_with(SIMULATED);
@@ -160,31 +181,58 @@ impl MeasureGpuCommand {
             ))?;
         }
         write_stdout(&format!("{}\n", doctor::aligned(&doctor::cuda())))?;
-        let mut table = GpuBenchTable { rows: Vec::new(), simulated };
+        let mut table = GpuBenchTable {
+            rows: Vec::new(),
+            simulated,
+        };
         let sizes = if self.quick { &QUICK } else { &FULL };
         let missing = |name: &str| {
-            let library = cuda_report().libraries.into_iter().find(|library| library.name == name)?;
-            library.remedy.map(|remedy| format!("{name} is missing: {remedy}"))
+            let library = cuda_report()
+                .libraries
+                .into_iter()
+                .find(|library| library.name == name)?;
+            library
+                .remedy
+                .map(|remedy| format!("{name} is missing: {remedy}"))
         };
         let (compiler, products) = (missing("NVRTC"), missing("cuBLAS"));
         let trainings = compiler.as_ref().or(products.as_ref());
         for bytes in sizes.copy_bytes {
-            let measure = format!("page-locked copies of {} KiB", units::grouped(*bytes as u64 >> 10));
+            let measure = format!(
+                "page-locked copies of {} KiB",
+                units::grouped(*bytes as u64 >> 10)
+            );
             table.add(measure, None, || measure_copies(&cuda, sizes, *bytes))?;
         }
-        let measure = format!("checksums of {} batches", units::grouped(u64::from(sizes.batches)));
-        table.add(measure, compiler.as_ref(), || measure_checksums(&cuda, sizes))?;
+        let measure = format!(
+            "checksums of {} batches",
+            units::grouped(u64::from(sizes.batches))
+        );
+        table.add(measure, compiler.as_ref(), || {
+            measure_checksums(&cuda, sizes)
+        })?;
         for (precision, word) in [(Precision::F32, "f32"), (Precision::Bf16, "bf16")] {
             let measure = format!("training in {word} beside the processor's");
-            table.add(measure, trainings, || compare_with_cpu(&cuda, &sizes.trial, precision))?;
+            table.add(measure, trainings, || {
+                compare_with_cpu(&cuda, &sizes.trial, precision)
+            })?;
         }
         // Other contexts follow.
         drop(cuda);
-        table.add("feed and training".to_owned(), trainings, || self.measure_training(sizes))?;
-        let mut answer = None;
-        table.add("PyTorch's loader on the device".to_owned(), trainings, || {
-            Ok(told_by_torch(answer.insert(self.measure_loader(sizes)?), training_by_torch))
+        table.add("feed and training".to_owned(), trainings, || {
+            self.measure_training(sizes)
         })?;
+        let mut answer = None;
+        table.add(
+            "PyTorch's loader on the device".to_owned(),
+            trainings,
+            || {
+                Ok(told_by_torch(
+                    answer.insert(self.measure_loader(sizes)?),
+                    training_by_torch,
+                ))
+            },
+        )?;
         if let Some(answer) = answer {
             table.add("its batches, without a training".to_owned(), None, || {
                 Ok(told_by_torch(&answer, batches_alone))
@@ -194,12 +242,20 @@ impl MeasureGpuCommand {
         let bad = table
             .rows
             .iter()
-            .filter(|row| matches!(row.outcome.verdict, GpuBenchVerdict::Wrong | GpuBenchVerdict::Failed))
+            .filter(|row| {
+                matches!(
+                    row.outcome.verdict,
+                    GpuBenchVerdict::Wrong | GpuBenchVerdict::Failed
+                )
+            })
             .count();
         match bad {
             0 => Ok(ExitCode::SUCCESS),
-            bad => Err(Fault::new(codes::UNSUPPORTED, format!("{bad} of {} measurements are bad", table.rows.len()))
-                .hint("do not train on this GPU; report the table")),
+            bad => Err(Fault::new(
+                codes::UNSUPPORTED,
+                format!("{bad} of {} measurements are bad", table.rows.len()),
+            )
+            .hint("do not train on this GPU; report the table")),
         }
     }
 
@@ -221,7 +277,10 @@ impl MeasureGpuCommand {
 
     /// A run of the spec on generated rows.
     fn measure_training(&self, sizes: &GpuBenchSizes) -> Result<GpuBenchOutcome> {
-        clicks(&ClicksOptions::new(sizes.rows, 1, self.work.join("clicks")), &mut |_| {})?;
+        clicks(
+            &ClicksOptions::new(sizes.rows, 1, self.work.join("clicks")),
+            &mut |_| {},
+        )?;
         let shown = self.spec.display().to_string();
         let text = std::fs::read_to_string(&self.spec)
             .map_err(|error| Fault::disk("the spec cannot be read", error).file(&shown))?;
@@ -236,7 +295,12 @@ impl MeasureGpuCommand {
             state: self.state(),
             run_id: None,
         };
-        let report = forebay.clone().with_options(options).with_listener(epochs.clone()).session()?.run(&pipeline)?;
+        let report = forebay
+            .clone()
+            .with_options(options)
+            .with_listener(epochs.clone())
+            .session()?
+            .run(&pipeline)?;
         let learned = report.models.first().map(|model| &model.learned);
         let learned = learned.ok_or_else(|| Fault::internal("the spec trains no model"))?;
         let steps = learned.epochs.last().map_or(0, |epoch| epoch.step);
@@ -260,7 +324,11 @@ impl MeasureGpuCommand {
             "batch_rows": sizes.batch_rows,
             "width": sizes.width,
         });
-        let done = match Command::new(&self.python).arg(&self.loader).arg(job.to_string()).output() {
+        let done = match Command::new(&self.python)
+            .arg(&self.loader)
+            .arg(job.to_string())
+            .output()
+        {
             Ok(done) => done,
             Err(error) => {
                 let why = format!("`{}` does not start: {error}", self.python.display());
@@ -268,7 +336,10 @@ impl MeasureGpuCommand {
             }
         };
         let text = String::from_utf8_lossy(&done.stdout);
-        let answer: Option<Value> = text.lines().last().and_then(|line| serde_json::from_str(line).ok());
+        let answer: Option<Value> = text
+            .lines()
+            .last()
+            .and_then(|line| serde_json::from_str(line).ok());
         answer.filter(|_| done.status.success()).ok_or_else(|| {
             let said = String::from_utf8_lossy(&done.stderr);
             let last = said.lines().last().unwrap_or("it says nothing").to_owned();
@@ -279,7 +350,9 @@ impl MeasureGpuCommand {
 
 /// What an answer of PyTorch's program comes to, or why it did not run.
 fn told_by_torch(answer: &Value, outcome: fn(&Value) -> GpuBenchOutcome) -> GpuBenchOutcome {
-    answer["not_run"].as_str().map_or_else(|| outcome(answer), GpuBenchOutcome::not_run)
+    answer["not_run"]
+        .as_str()
+        .map_or_else(|| outcome(answer), GpuBenchOutcome::not_run)
 }
 
 /// A training of PyTorch on the loader's batches.
@@ -289,15 +362,18 @@ fn training_by_torch(answer: &Value) -> GpuBenchOutcome {
         rows_per_second: number("rows_per_second").unwrap_or(0.0),
         steps: number("steps").unwrap_or(0.0) as u64,
         starved: number("starved_steps").unwrap_or(0.0) as u64,
-        more: number("h2d_bytes_per_second")
-            .map_or_else(String::new, |rate| format!("{} to the device", per_second(rate))),
+        more: number("h2d_bytes_per_second").map_or_else(String::new, |rate| {
+            format!("{} to the device", per_second(rate))
+        }),
     })
 }
 
 /// How fast the loader delivers, beside PyTorch's DataLoader.
 fn batches_alone(answer: &Value) -> GpuBenchOutcome {
     let alone = answer["alone"].as_f64().unwrap_or(0.0);
-    let peer = answer["peer"]["rows_per_second"].as_f64().unwrap_or(f64::INFINITY);
+    let peer = answer["peer"]["rows_per_second"]
+        .as_f64()
+        .unwrap_or(f64::INFINITY);
     GpuBenchOutcome {
         found: format!(
             "{} rows/s; PyTorch's DataLoader of {} processes {} ({:.1} times)",
@@ -321,7 +397,11 @@ struct ConsumerFigures {
 
 fn starvation(fed: &ConsumerFigures) -> GpuBenchOutcome {
     let share = fed.starved as f64 / (fed.steps as f64).max(1.0);
-    let more = if fed.more.is_empty() { String::new() } else { format!("; {}", fed.more) };
+    let more = if fed.more.is_empty() {
+        String::new()
+    } else {
+        format!("; {}", fed.more)
+    };
     GpuBenchOutcome {
         found: format!(
             "{} rows/s; {} of {} steps starved ({:.2} %){more}",
@@ -348,7 +428,13 @@ struct TrainingTotals {
 
 impl EventListener for TrainingEpochWatch {
     fn on_event(&self, event: Event) {
-        if let Event::TrainingEpoch { seconds, wait_seconds, starved_steps, .. } = event {
+        if let Event::TrainingEpoch {
+            seconds,
+            wait_seconds,
+            starved_steps,
+            ..
+        } = event
+        {
             let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             told.seconds += seconds;
             told.waited += wait_seconds;
@@ -361,8 +447,17 @@ fn per_second(bytes: f64) -> String {
     format!("{:.2} GB/s", bytes / 1e9)
 }
 
-fn measure_copies(cuda: &CudaDevice, sizes: &GpuBenchSizes, bytes: usize) -> Result<GpuBenchOutcome> {
-    let rates = CopyBenchmark { bytes, count: sizes.copied_bytes / bytes, rounds: sizes.rounds }.measure(cuda)?;
+fn measure_copies(
+    cuda: &CudaDevice,
+    sizes: &GpuBenchSizes,
+    bytes: usize,
+) -> Result<GpuBenchOutcome> {
+    let rates = CopyBenchmark {
+        bytes,
+        count: sizes.copied_bytes / bytes,
+        rounds: sizes.rounds,
+    }
+    .measure(cuda)?;
     let share = rates.ring / rates.plain.max(f64::MIN_POSITIVE);
     Ok(GpuBenchOutcome {
         found: format!(
@@ -378,8 +473,12 @@ fn measure_copies(cuda: &CudaDevice, sizes: &GpuBenchSizes, bytes: usize) -> Res
 
 fn measure_checksums(cuda: &CudaDevice, sizes: &GpuBenchSizes) -> Result<GpuBenchOutcome> {
     let threads = Settings::load()?.threads(None)?.value;
-    let arrived =
-        DeliveryCheck { batches: sizes.batches, batch_rows: 2 * sizes.batch_rows, threads }.check_batches(cuda)?;
+    let arrived = DeliveryCheck {
+        batches: sizes.batches,
+        batch_rows: 2 * sizes.batch_rows,
+        threads,
+    }
+    .check_batches(cuda)?;
     Ok(GpuBenchOutcome {
         found: format!(
             "{} wrong; {} in all at {}",
@@ -388,11 +487,19 @@ fn measure_checksums(cuda: &CudaDevice, sizes: &GpuBenchSizes) -> Result<GpuBenc
             per_second(arrived.stats.bytes_per_second())
         ),
         target: "0 wrong".to_owned(),
-        verdict: if arrived.wrong == 0 { GpuBenchVerdict::Met } else { GpuBenchVerdict::Wrong },
+        verdict: if arrived.wrong == 0 {
+            GpuBenchVerdict::Met
+        } else {
+            GpuBenchVerdict::Wrong
+        },
     })
 }
 
-fn compare_with_cpu(cuda: &CudaDevice, sizes: &GpuTrialSizes, precision: Precision) -> Result<GpuBenchOutcome> {
+fn compare_with_cpu(
+    cuda: &CudaDevice,
+    sizes: &GpuTrialSizes,
+    precision: Precision,
+) -> Result<GpuBenchOutcome> {
     let train = TrainConfig {
         model: ModelKind::Mlp,
         loss: Some(LossFunction::Logistic),
@@ -402,10 +509,25 @@ fn compare_with_cpu(cuda: &CudaDevice, sizes: &GpuTrialSizes, precision: Precisi
         batch_rows: sizes.batch_rows,
         ..TrainConfig::default()
     };
-    let GpuTrialSizes { columns, block_rows, blocks, .. } = *sizes;
+    let GpuTrialSizes {
+        columns,
+        block_rows,
+        blocks,
+        ..
+    } = *sizes;
     let threads = Settings::load()?.threads(None)?.value;
-    let compared = DeviceTrial { train, columns, block_rows, blocks, threads }.compare(cuda, precision)?;
-    let (difference, tolerance) = (compared.difference(STRETCHES), TrialComparison::tolerance(precision));
+    let compared = DeviceTrial {
+        train,
+        columns,
+        block_rows,
+        blocks,
+        threads,
+    }
+    .compare(cuda, precision)?;
+    let (difference, tolerance) = (
+        compared.difference(STRETCHES),
+        TrialComparison::tolerance(precision),
+    );
     let rate = |stats: &forebay_feed::FeedStats| {
         units::grouped((stats.rows as f64 / stats.wall.as_secs_f64().max(f64::MIN_POSITIVE)) as u64)
     };
@@ -413,7 +535,11 @@ fn compare_with_cpu(cuda: &CudaDevice, sizes: &GpuTrialSizes, precision: Precisi
         found: format!(
             "losses {:.3} % apart, {} bits again; {} rows/s, processor {}",
             difference * 100.0,
-            if compared.repeats { "the same" } else { "OTHER" },
+            if compared.repeats {
+                "the same"
+            } else {
+                "OTHER"
+            },
             rate(&compared.stats),
             rate(&compared.host_stats)
         ),
@@ -449,17 +575,37 @@ impl GpuBenchTable {
             verdict: GpuBenchVerdict::Failed,
         };
         let outcome = outcome.unwrap_or_else(failed);
-        write_stdout(&format!("{measure}: {} [{}]\n", outcome.found, outcome.verdict.word(self.simulated)))?;
+        write_stdout(&format!(
+            "{measure}: {} [{}]\n",
+            outcome.found,
+            outcome.verdict.word(self.simulated)
+        ))?;
         self.rows.push(GpuBenchRow { measure, outcome });
         Ok(())
     }
 
     fn text(&self, device: &str, took: Duration) -> String {
         let mut text = format!("\n| {device} | measured | target | |\n|---|---|---|---|\n");
-        for GpuBenchRow { measure, outcome: GpuBenchOutcome { found, target, verdict } } in &self.rows {
+        for GpuBenchRow {
+            measure,
+            outcome:
+                GpuBenchOutcome {
+                    found,
+                    target,
+                    verdict,
+                },
+        } in &self.rows
+        {
             let word = verdict.word(self.simulated);
-            text += &format!("| {measure} | {} | {target} | {word} |\n", found.replace('|', "/"));
+            text += &format!(
+                "| {measure} | {} | {target} | {word} |\n",
+                found.replace('|', "/")
+            );
         }
-        text + &format!("\nforebay {}, {}\n", env!("CARGO_PKG_VERSION"), units::duration(took))
+        text + &format!(
+            "\nforebay {}, {}\n",
+            env!("CARGO_PKG_VERSION"),
+            units::duration(took)
+        )
     }
 }

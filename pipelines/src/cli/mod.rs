@@ -59,7 +59,12 @@ const EXIT_NOTHING_NEW: u8 = 99;
 const EXIT_DEGRADED: u8 = 98;
 
 /// Reports what a run came to. Its exit code tells of nothing new, or of a ladder, where that is asked for.
-fn report_run(reporter: &RunReporter, report: Result<RunReport>, nothing_new: bool, ladder: bool) -> Result<ExitCode> {
+fn report_run(
+    reporter: &RunReporter,
+    report: Result<RunReport>,
+    nothing_new: bool,
+    ladder: bool,
+) -> Result<ExitCode> {
     let signal = report.as_ref().ok().and_then(|report| match report {
         report if report.nothing_new && nothing_new => Some(EXIT_NOTHING_NEW),
         report if report.ladder.is_some() && ladder => Some(EXIT_DEGRADED),
@@ -71,7 +76,12 @@ fn report_run(reporter: &RunReporter, report: Result<RunReport>, nothing_new: bo
 
 /// Turns a large history into the batches that a model trains on.
 #[derive(Debug, Parser)]
-#[command(name = "forebay", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(
+    name = "forebay",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
 pub(crate) struct CommandLine {
     #[command(subcommand)]
     command: CliCommand,
@@ -130,12 +140,16 @@ pub fn run_command_line(arguments: Vec<OsString>) -> ExitCode {
             if json {
                 print_failure(&usage_of(&error));
             }
-            let _ = anstream::stderr().lock().write_all(usage_text(&error).as_bytes());
+            let _ = anstream::stderr()
+                .lock()
+                .write_all(usage_text(&error).as_bytes());
             return ExitCode::from(EXIT_USAGE);
         }
     };
     // A bug must not look like a killed process to schedulers; the panic's own words are out already.
-    let done = std::panic::catch_unwind(AssertUnwindSafe(|| log::start().and_then(|()| run(cli.command))));
+    let done = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        log::start().and_then(|()| run(cli.command))
+    }));
     let done = done.unwrap_or_else(|panic| Err(Fault::panicked(panic.as_ref())));
     match done {
         Ok(code) => code,
@@ -156,13 +170,18 @@ const PARSER_WORDS: [(&str, &str); 4] = [
     ("invalid digit found in string", "it is not a whole number"),
     ("number too large to fit in target type", "it is too large"),
     ("cannot parse integer from empty string", "it is empty"),
-    ("number would be zero for non-zero type", "it must be at least 1"),
+    (
+        "number would be zero for non-zero type",
+        "it must be at least 1",
+    ),
 ];
 
 /// A mistake on the command line, as the parser tells it, with colours.
 fn usage_text(error: &clap::Error) -> String {
     let text = error.render().ansi().to_string();
-    let text = PARSER_WORDS.iter().fold(text, |text, (said, meant)| text.replace(said, meant));
+    let text = PARSER_WORDS
+        .iter()
+        .fold(text, |text, (said, meant)| text.replace(said, meant));
     // An option that is none is hardly meant as a value.
     let mut blocks: Vec<&str> = text.split("\n\n").collect();
     blocks.retain(|block| !(block.contains("tip:") && block.contains(" to pass '")));
@@ -173,7 +192,12 @@ fn usage_text(error: &clap::Error) -> String {
 fn usage_of(error: &clap::Error) -> Fault {
     let text = anstream::adapter::strip_str(&usage_text(error)).to_string();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let fault = usage(lines.next().unwrap_or_default().trim_start_matches("error: "));
+    let fault = usage(
+        lines
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("error: "),
+    );
     match lines.find_map(|line| line.strip_prefix("tip: ")) {
         Some(tip) => fault.hint(tip),
         None => fault,
@@ -228,7 +252,11 @@ pub(crate) fn exit_code(fault: &Fault) -> u8 {
 
 /// The exit code of faults with a code.
 pub(crate) fn code_of(code: FaultCode) -> u8 {
-    if code == codes::USAGE { EXIT_USAGE } else { code.exit_code() }
+    if code == codes::USAGE {
+        EXIT_USAGE
+    } else {
+        code.exit_code()
+    }
 }
 
 /// A mistake on the command line.
@@ -266,11 +294,16 @@ pub(crate) fn bind_listener(address: &str) -> Result<TcpListener> {
     use std::io::ErrorKind as Kind;
     TcpListener::bind(address).map_err(|error| {
         let (code, hint) = match error.kind() {
-            Kind::AddrInUse => (codes::STORAGE, "end the process that listens there, or choose another port"),
+            Kind::AddrInUse => (
+                codes::STORAGE,
+                "end the process that listens there, or choose another port",
+            ),
             Kind::PermissionDenied => (codes::ACCESS, "choose a port above 1023"),
             Kind::AddrNotAvailable => (codes::ACCESS, "give an address of this machine"),
             _ => (codes::BAD_VALUE, "write host:port, such as 127.0.0.1:7400"),
         };
-        Fault::new(code, format!("`{address}` cannot be listened at")).cause(error).hint(hint)
+        Fault::new(code, format!("`{address}` cannot be listened at"))
+            .cause(error)
+            .hint(hint)
     })
 }

@@ -43,15 +43,27 @@ impl NewCommand {
         let format = format_of_data(&self.data)?;
         let pipeline = data_pipeline(&name, &self.data)?;
         let session = self.options.silent_session()?;
-        let options =
-            PreviewOptions { rows: SAMPLE_ROWS + 1, sample_rows: SAMPLE_ROWS as u64 + 1, ..PreviewOptions::default() };
+        let options = PreviewOptions {
+            rows: SAMPLE_ROWS + 1,
+            sample_rows: SAMPLE_ROWS as u64 + 1,
+            ..PreviewOptions::default()
+        };
         let mut batches = session.preview(&pipeline, &options)?.batches;
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let mut timed = pipeline.clone();
-        timed.sources.iter_mut().for_each(|source| source.time = DataSample::time_column(&batches));
+        timed
+            .sources
+            .iter_mut()
+            .for_each(|source| source.time = DataSample::time_column(&batches));
         let datasets = session.discover(&timed)?;
-        let dataset = datasets.get(&name).ok_or_else(|| Fault::internal("the source was not discovered"))?;
-        if let Some(label) = self.label.as_deref().filter(|label| dataset.schema.field_with_name(label).is_err()) {
+        let dataset = datasets
+            .get(&name)
+            .ok_or_else(|| Fault::internal("the source was not discovered"))?;
+        if let Some(label) = self
+            .label
+            .as_deref()
+            .filter(|label| dataset.schema.field_with_name(label).is_err())
+        {
             return Err(unknown_column(label, &dataset.schema));
         }
         let whole = rows <= SAMPLE_ROWS;
@@ -64,9 +76,19 @@ impl NewCommand {
         for file in files.iter().filter(|_| !whole) {
             // Other files tell of columns that have one value in the first.
             let pipeline = data_pipeline(&name, file)?;
-            let options = PreviewOptions { rows: SAMPLE_ROWS, sample_rows: SAMPLE_ROWS as u64, ..options.clone() };
-            let Ok(more) = session.preview(&pipeline, &options) else { continue };
-            let is_alike = |batch: &RecordBatch| batches.first().is_some_and(|first| first.schema() == batch.schema());
+            let options = PreviewOptions {
+                rows: SAMPLE_ROWS,
+                sample_rows: SAMPLE_ROWS as u64,
+                ..options.clone()
+            };
+            let Ok(more) = session.preview(&pipeline, &options) else {
+                continue;
+            };
+            let is_alike = |batch: &RecordBatch| {
+                batches
+                    .first()
+                    .is_some_and(|first| first.schema() == batch.schema())
+            };
             if more.batches.iter().all(is_alike) {
                 batches.extend(more.batches);
                 sampled += 1;
@@ -90,13 +112,23 @@ impl NewCommand {
                 let shown = path.display().to_string();
                 let failed = |error: std::io::Error| match error.kind() {
                     std::io::ErrorKind::AlreadyExists => {
-                        usage("there is a file of this name already").file(&shown).hint("give `--out` another name")
+                        usage("there is a file of this name already")
+                            .file(&shown)
+                            .hint("give `--out` another name")
                     }
                     _ => Fault::disk("the spec cannot be written", error).file(&shown),
                 };
-                let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
-                std::io::Write::write_all(&mut file.map_err(failed)?, text.as_bytes()).map_err(failed)?;
-                super::write_stdout(&format!("{}\nnext: forebay run {}\n", path.display(), path.display()))?;
+                let file = std::fs::OpenOptions::new()
+                    .write(true)
+                    .create_new(true)
+                    .open(path);
+                std::io::Write::write_all(&mut file.map_err(failed)?, text.as_bytes())
+                    .map_err(failed)?;
+                super::write_stdout(&format!(
+                    "{}\nnext: forebay run {}\n",
+                    path.display(),
+                    path.display()
+                ))?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -105,15 +137,23 @@ impl NewCommand {
 
 /// The file in the middle of some data and its last one, of local data in several files.
 fn later_files(dataset: &Dataset) -> Vec<String> {
-    let mut files: Vec<&str> =
-        dataset.spans.iter().flat_map(|span| &span.pieces).map(|piece| piece.path.as_ref()).collect();
+    let mut files: Vec<&str> = dataset
+        .spans
+        .iter()
+        .flat_map(|span| &span.pieces)
+        .map(|piece| piece.path.as_ref())
+        .collect();
     files.dedup();
     let later = match files.len() {
         0 | 1 => Vec::new(),
         2 => vec![files[1]],
         count => vec![files[count / 2], files[count - 1]],
     };
-    later.into_iter().filter(|file| std::path::Path::new(file).exists()).map(str::to_owned).collect()
+    later
+        .into_iter()
+        .filter(|file| std::path::Path::new(file).exists())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// A pipeline that has some data as its only source.
@@ -122,48 +162,81 @@ pub(super) fn data_pipeline(name: &str, data: &str) -> Result<Pipeline> {
     let source = PipelineSource {
         name: name.to_owned(),
         format: format.to_owned(),
-        config: Forebay::new().connectors.canonical_source(format, json!({ "path": data }))?,
+        config: Forebay::new()
+            .connectors
+            .canonical_source(format, json!({ "path": data }))?,
         time: None,
         keys: Vec::new(),
         ready: None,
         lookback: None,
         at: None,
     };
-    Ok(Pipeline { name: name.to_owned(), sources: vec![source], ..Pipeline::default() })
+    Ok(Pipeline {
+        name: name.to_owned(),
+        sources: vec![source],
+        ..Pipeline::default()
+    })
 }
 
 /// By the ending of the path, or of the first file below a directory.
 fn format_of_data(data: &str) -> Result<&'static str> {
     let mut name = data.to_owned();
     if name.trim().is_empty() {
-        return Err(usage("the path of the data is empty").hint("give a file, a directory or a pattern"));
+        return Err(
+            usage("the path of the data is empty").hint("give a file, a directory or a pattern")
+        );
     }
     let is_local = !name.contains("://") && !name.contains(['*', '?', '[']);
     if is_local && !std::path::Path::new(&name).exists() {
-        let fault = Fault::new(codes::NO_INPUT, format!("there is no file or directory `{name}`"));
+        let fault = Fault::new(
+            codes::NO_INPUT,
+            format!("there is no file or directory `{name}`"),
+        );
         return Err(fault.hint("give a file, a directory or a pattern such as 'data/*.parquet'"));
     }
     if let Ok(entries) = std::fs::read_dir(&name) {
-        let mut names: Vec<String> =
-            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<String> = entries
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort_unstable();
-        name = names.into_iter().find(|name| format_of_name(name).is_some()).ok_or_else(|| {
-            Fault::new(codes::NO_INPUT, format!("the directory `{data}` holds no data file"))
+        name = names
+            .into_iter()
+            .find(|name| format_of_name(name).is_some())
+            .ok_or_else(|| {
+                Fault::new(
+                    codes::NO_INPUT,
+                    format!("the directory `{data}` holds no data file"),
+                )
                 .hint("its files must end in .parquet, .arrow, .csv, .csv.gz, .json or .jsonl")
-        })?;
+            })?;
     }
     format_of_name(&name).ok_or_else(|| {
-        usage(format!("the format of `{data}` cannot be told from its name"))
-            .hint("name files by their format: .parquet, .arrow, .csv, .csv.gz, .jsonl")
+        usage(format!(
+            "the format of `{data}` cannot be told from its name"
+        ))
+        .hint("name files by their format: .parquet, .arrow, .csv, .csv.gz, .jsonl")
     })
 }
 
 /// A snake_case identifier from a path.
 pub(super) fn name_of(path: &str) -> String {
-    let last = path.split('/').rev().find(|part| !part.is_empty() && !part.contains('*')).unwrap_or("data");
+    let last = path
+        .split('/')
+        .rev()
+        .find(|part| !part.is_empty() && !part.contains('*'))
+        .unwrap_or("data");
     let stem = last.split('.').next().unwrap_or("data");
-    let mut name: String =
-        stem.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect();
+    let mut name: String = stem
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_lowercase()
+            } else {
+                '_'
+            }
+        })
+        .collect();
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
         name.insert_str(0, "d_");
     }

@@ -37,7 +37,12 @@ impl SpecArgs {
     /// What of the spec can be read, and its problems.
     pub fn parse_all(&self) -> Result<spec::ParsedSpec> {
         let (text, params) = (self.text()?, self.values()?);
-        spec::parse_all(&text, &self.shown(), &params, &Forebay::new().spec_catalog())
+        spec::parse_all(
+            &text,
+            &self.shown(),
+            &params,
+            &Forebay::new().spec_catalog(),
+        )
     }
 
     /// What faults call the spec.
@@ -53,8 +58,9 @@ impl SpecArgs {
     /// The values of parameters, by name.
     pub fn values(&self) -> Result<BTreeMap<String, String>> {
         let value = |param: &String| {
-            let (name, value) =
-                param.split_once('=').ok_or_else(|| usage(format!("`--param {param}` is not NAME=VALUE")))?;
+            let (name, value) = param
+                .split_once('=')
+                .ok_or_else(|| usage(format!("`--param {param}` is not NAME=VALUE")))?;
             Ok((name.to_owned(), value.to_owned()))
         };
         self.params.iter().map(value).collect()
@@ -88,7 +94,10 @@ impl IntervalArgs {
 /// The interval between two values of an option.
 pub(crate) fn interval_of(bounds: Option<&[String]>) -> Option<Interval> {
     match bounds {
-        Some([from, to]) => Some(Interval { from: from.clone(), to: to.clone() }),
+        Some([from, to]) => Some(Interval {
+            from: from.clone(),
+            to: to.clone(),
+        }),
         _ => None,
     }
 }
@@ -108,7 +117,9 @@ pub(crate) struct DeadlineArgs {
 impl DeadlineArgs {
     /// The session with this deadline, if there is one.
     pub fn apply(&self, session: Session) -> Result<Session> {
-        self.deadline.iter().try_fold(session, |session, deadline| session.with_deadline(deadline))
+        self.deadline
+            .iter()
+            .try_fold(session, |session, deadline| session.with_deadline(deadline))
     }
 }
 
@@ -189,7 +200,9 @@ impl RunArgs {
     /// A session that reports to `watch`.
     pub fn session(&self, watch: Arc<dyn EventListener>) -> Result<Session> {
         if self.batch_rows == 0 || self.batch_rows > BATCH_ROWS_MAX {
-            return Err(usage(format!("`--batch-rows` must be between 1 and {BATCH_ROWS_MAX}")));
+            return Err(usage(format!(
+                "`--batch-rows` must be between 1 and {BATCH_ROWS_MAX}"
+            )));
         }
         let settings = Settings::load()?;
         let options = SessionOptions {
@@ -199,7 +212,10 @@ impl RunArgs {
             state: settings.state(self.machine.state.as_deref()).value,
             run_id: self.run_id.clone(),
         };
-        let session = Forebay::new().with_options(options).with_listener(log::logged(watch)).session()?;
+        let session = Forebay::new()
+            .with_options(options)
+            .with_listener(log::logged(watch))
+            .session()?;
         stop_on_signals(session.interrupt())?;
         Ok(session)
     }

@@ -76,17 +76,40 @@ impl PredictCommand {
         let reporter = self.options.reporter();
         let mut metrics = self.metrics.metrics::<RunMetrics>()?;
         let watch = metrics.watch(reporter.watch());
-        let session = self.options.session(watch.clone())?.allowing_empty(self.publish.allow_empty);
+        let session = self
+            .options
+            .session(watch.clone())?
+            .allowing_empty(self.publish.allow_empty);
         metrics.serve(&session)?;
         let (_workers, session) = self.workers.apply(session, &self.options, &watch, &[])?;
         let predict = || {
             let model = TrainedModel::load(session.io(), &self.model)?;
             metrics.name_pipeline(&model.artifact.pipeline.name);
             let sources = source_locations(&model.artifact.pipeline, &self.sources)?;
-            let (output, columns, split) = (self.output.clone(), self.columns.clone(), self.split.clone());
-            let (format, bounds, name) = (self.format.into(), (self.min, self.max), Some(self.name.clone()));
+            let (output, columns, split) = (
+                self.output.clone(),
+                self.columns.clone(),
+                self.split.clone(),
+            );
+            let (format, bounds, name) = (
+                self.format.into(),
+                (self.min, self.max),
+                Some(self.name.clone()),
+            );
             let interval = self.interval.interval();
-            model.score(&session, &ScoringRequest { sources, output, format, columns, split, name, bounds, interval })
+            model.score(
+                &session,
+                &ScoringRequest {
+                    sources,
+                    output,
+                    format,
+                    columns,
+                    split,
+                    name,
+                    bounds,
+                    interval,
+                },
+            )
         };
         let report = predict();
         // Workers that come or go are told of before the summary, which is the last line.

@@ -54,7 +54,11 @@ enum RowFormat {
 
 impl PreviewCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let format = if self.options.json { RowFormat::Json } else { self.format };
+        let format = if self.options.json {
+            RowFormat::Json
+        } else {
+            self.format
+        };
         if format == RowFormat::Arrow && self.out.is_none() && std::io::stdout().is_terminal() {
             return Err(usage("rows as Arrow are no text").hint("name a file: `--out rows.arrow`"));
         }
@@ -66,7 +70,10 @@ impl PreviewCommand {
             sample_rows: self.sample_rows.max(1),
             newest_artifact: self.artifact,
         };
-        let preview = self.options.silent_session()?.preview(&pipeline, &options)?;
+        let preview = self
+            .options
+            .silent_session()?
+            .preview(&pipeline, &options)?;
         let bytes = match format {
             RowFormat::Table => rows::table(&preview.batches)?.into_bytes(),
             RowFormat::Csv => rows::csv(&preview.batches)?.into_bytes(),

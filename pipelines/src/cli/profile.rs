@@ -105,15 +105,23 @@ impl ProfileCommand {
             return Ok(vec![self.profile(session)?]);
         }
         if !is_spec(&self.data) {
-            return Err(usage("`--parts` are those of a spec's split").hint("give a spec (.yaml) with a split"));
+            return Err(usage("`--parts` are those of a spec's split")
+                .hint("give a spec (.yaml) with a split"));
         }
         let (pipeline, step) = self.spec_step()?;
-        let parts = pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
+        let parts = pipeline
+            .split
+            .as_ref()
+            .map(|split| split.parts())
+            .unwrap_or_default();
         if parts.len() < 2 {
             return Err(usage("`--parts` needs a spec with a split"));
         }
         let profile = |part: &&str| {
-            let options = ProfileOptions { part: Some((*part).to_owned()), ..self.profile_options() };
+            let options = ProfileOptions {
+                part: Some((*part).to_owned()),
+                ..self.profile_options()
+            };
             session.profile_with(&pipeline, &step, &options)
         };
         parts.iter().map(profile).collect()
@@ -122,8 +130,11 @@ impl ProfileCommand {
     fn profile(&self, session: &Session) -> Result<DatasetProfile> {
         if !is_spec(&self.data) {
             if let Some(step) = &self.step {
-                return Err(usage(format!("`{step}` is a step, and `{}` is no spec", self.data))
-                    .hint("give a spec (.yaml) before the name of its step"));
+                return Err(usage(format!(
+                    "`{step}` is a step, and `{}` is no spec",
+                    self.data
+                ))
+                .hint("give a spec (.yaml) before the name of its step"));
             }
             let name = name_of(&self.data);
             let mut pipeline = data_pipeline(&name, &self.data)?;
@@ -134,7 +145,9 @@ impl ProfileCommand {
             return session.profile_with(&pipeline, &name, &self.profile_options());
         }
         if self.time.is_some() {
-            return Err(usage("`--time` and `--keys` are for data that no spec describes"));
+            return Err(usage(
+                "`--time` and `--keys` are for data that no spec describes",
+            ));
         }
         let (pipeline, step) = self.spec_step()?;
         session.profile_with(&pipeline, &step, &self.profile_options())
@@ -142,7 +155,11 @@ impl ProfileCommand {
 
     /// The spec, and the step of it that is profiled.
     fn spec_step(&self) -> Result<(Pipeline, String)> {
-        let pipeline = SpecArgs { spec: PathBuf::from(&self.data), params: self.params.clone() }.pipeline()?;
+        let pipeline = SpecArgs {
+            spec: PathBuf::from(&self.data),
+            params: self.params.clone(),
+        }
+        .pipeline()?;
         let step = match &self.step {
             Some(step) => step.clone(),
             None => first_source(&pipeline)?,
@@ -152,7 +169,12 @@ impl ProfileCommand {
 
     fn profile_options(&self) -> ProfileOptions {
         let sample = self.sample.or(self.limit.map(RunSample::Rows));
-        ProfileOptions { part: self.split.clone(), pairs: self.pairs.clone(), demand: self.demand.clone(), sample }
+        ProfileOptions {
+            part: self.split.clone(),
+            pairs: self.pairs.clone(),
+            demand: self.demand.clone(),
+            sample,
+        }
     }
 }
 
@@ -171,16 +193,22 @@ pub(super) fn profile_data(session: &Session, data: &str) -> Result<DatasetProfi
 }
 
 fn first_source(pipeline: &Pipeline) -> Result<String> {
-    let source = pipeline.sources.first().ok_or_else(|| usage("the spec has no source"))?;
+    let source = pipeline
+        .sources
+        .first()
+        .ok_or_else(|| usage("the spec has no source"))?;
     Ok(source.name.clone())
 }
 
 fn is_spec(data: &str) -> bool {
-    let ending = Path::new(data).extension().and_then(|ending| ending.to_str());
+    let ending = Path::new(data)
+        .extension()
+        .and_then(|ending| ending.to_str());
     matches!(ending, Some("yaml" | "yml"))
 }
 
 fn write_profile(session: &Session, profile: &DatasetProfile, path: &str) -> Result<()> {
-    let bytes = serde_json::to_vec_pretty(profile).map_err(|error| Fault::internal("a profile").cause(error))?;
+    let bytes = serde_json::to_vec_pretty(profile)
+        .map_err(|error| Fault::internal("a profile").cause(error))?;
     session.io().put(&session.io().resolve(path)?, bytes.into())
 }

@@ -27,7 +27,10 @@ pub(crate) struct ReportCommand {
 
 impl ReportCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let page = PageArgs { report: Some(self.file.clone()) }.begin(self.spec.shown())?;
+        let page = PageArgs {
+            report: Some(self.file.clone()),
+        }
+        .begin(self.spec.shown())?;
         let known = self.known();
         page.finish(known, |(pipeline, outputs, session)| {
             let mut page = last_page(pipeline, outputs);
@@ -40,18 +43,29 @@ impl ReportCommand {
     fn known(&self) -> Result<(Pipeline, Vec<LastOutput>, Session)> {
         let session = self.options.silent_session()?;
         let pipeline = self.spec.pipeline()?;
-        let sinks = pipeline.sinks.iter().chain(&pipeline.trainings).chain(&pipeline.predictions);
+        let sinks = pipeline
+            .sinks
+            .iter()
+            .chain(&pipeline.trainings)
+            .chain(&pipeline.predictions);
         let places = sinks.filter_map(|sink| Some((sink, sink.config["path"].as_str()?)));
         let output = |(sink, path): (&PipelineSink, &str)| {
-            let seen = match has_delta_log(session.io(), path)? {
-                true => Some(seen_table(session.io(), path)?),
-                false => Manifest::read(session.io(), &output_root(session.io(), path)?)?.map(|seen| SeenFiles {
-                    rows: Some(seen.rows),
-                    files: seen.files().count() as u64,
-                    bytes: seen.files().map(|file| file.bytes).sum(),
-                }),
-            };
-            Ok(LastOutput { sink: sink.name.clone(), path: path.to_owned(), seen })
+            let seen =
+                match has_delta_log(session.io(), path)? {
+                    true => Some(seen_table(session.io(), path)?),
+                    false => Manifest::read(session.io(), &output_root(session.io(), path)?)?.map(
+                        |seen| SeenFiles {
+                            rows: Some(seen.rows),
+                            files: seen.files().count() as u64,
+                            bytes: seen.files().map(|file| file.bytes).sum(),
+                        },
+                    ),
+                };
+            Ok(LastOutput {
+                sink: sink.name.clone(),
+                path: path.to_owned(),
+                seen,
+            })
         };
         let outputs = places.map(output).collect::<Result<Vec<_>>>()?;
         Ok((pipeline, outputs, session))
@@ -63,7 +77,11 @@ fn seen_table(io: &StorageClient, path: &str) -> Result<SeenFiles> {
     let files = table.files();
     Ok(SeenFiles {
         // Rows that are deleted are in the files all the same.
-        rows: files.iter().map(|file| file.rows).sum::<Option<u64>>().filter(|_| !table.has_deleted_rows()),
+        rows: files
+            .iter()
+            .map(|file| file.rows)
+            .sum::<Option<u64>>()
+            .filter(|_| !table.has_deleted_rows()),
         files: files.len() as u64,
         bytes: files.iter().map(|file| file.bytes).sum(),
     })

@@ -56,7 +56,12 @@ impl RunCommand {
         let mut page = RunPage::new(self.page.begin(self.spec.shown())?);
         let report = catch_panic(|| self.report(&reporter, &mut page));
         let report = page.finish(report);
-        super::report_run(&reporter, report, self.signal_nothing_new, self.deadline.signal_ladder)
+        super::report_run(
+            &reporter,
+            report,
+            self.signal_nothing_new,
+            self.deadline.signal_ladder,
+        )
     }
 
     /// Runs, and tells observers. Workers that come or go are told of before it is back.
@@ -64,11 +69,19 @@ impl RunCommand {
         let mut observers = self.observe.observers()?;
         let watch = page.listen(observers.listen(reporter.watch()));
         let session = self.deadline.apply(self.options.session(watch.clone())?)?;
-        let pipeline = self.spec.pipeline().inspect(|pipeline| observers.metrics.name_pipeline(&pipeline.name));
+        let pipeline = self
+            .spec
+            .pipeline()
+            .inspect(|pipeline| observers.metrics.name_pipeline(&pipeline.name));
         let session = observers.begin(session, &watch, self.options.run_id.as_deref())?;
         let sample = self.sample.or(self.limit.map(RunSample::Rows));
         let (_workers, session) = match sample {
-            None => self.workers.apply(session, &self.options, &watch, &self.observe.worker_arguments())?,
+            None => self.workers.apply(
+                session,
+                &self.options,
+                &watch,
+                &self.observe.worker_arguments(),
+            )?,
             // A trial is small, and workers read whole sources.
             Some(_) => (None, session),
         };

@@ -28,7 +28,8 @@ impl SchemaCommand {
         let text = match self.format {
             SchemaOutputFormat::Json => {
                 let text = serde_json::to_string_pretty(&schema);
-                text.map_err(|error| Fault::internal("the schema cannot be written").cause(error))? + "\n"
+                text.map_err(|error| Fault::internal("the schema cannot be written").cause(error))?
+                    + "\n"
             }
             SchemaOutputFormat::Markdown => reference::markdown(&schema),
         };

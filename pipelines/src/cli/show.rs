@@ -44,7 +44,8 @@ impl ShowCommand {
             return Ok(ExitCode::SUCCESS);
         }
         let committed = io.head(&pointer.unwrap_or_else(|| place.join("artifact.json")))?;
-        let at = committed.map(|meta| Timestamp::from_millisecond(meta.last_modified.timestamp_millis()));
+        let at = committed
+            .map(|meta| Timestamp::from_millisecond(meta.last_modified.timestamp_millis()));
         RunReporter::new(true, Verbosity::Normal).done(&json!({
             "pipeline": artifact.pipeline.name,
             "artifact": artifact.id.to_string(),
@@ -72,12 +73,19 @@ impl ShowCommand {
 pub(crate) fn load_artifact(io: &StorageClient, path: &str) -> Result<(Artifact, StorageLocation)> {
     let place = io.resolve(path)?;
     if std::path::Path::new(path).is_file() {
-        let fault = Fault::new(codes::NOT_FOUND, format!("`{path}` is a file, and an artifact is a directory"));
-        return Err(fault.hint("give the directory that holds `artifact.json`, as `forebay fit` prints it"));
+        let fault = Fault::new(
+            codes::NOT_FOUND,
+            format!("`{path}` is a file, and an artifact is a directory"),
+        );
+        return Err(
+            fault.hint("give the directory that holds `artifact.json`, as `forebay fit` prints it")
+        );
     }
     let root = output_root(io, path)?;
     let visible = Manifest::read(io, &root).ok().flatten();
-    let model_file = visible.map_or(place.clone(), |visible| root.join(&visible.data)).join(MODEL_FILE);
+    let model_file = visible
+        .map_or(place.clone(), |visible| root.join(&visible.data))
+        .join(MODEL_FILE);
     let artifact = Artifact::load(io, &place).map_err(|fault| match io.get(&model_file) {
         Ok(Some(_)) if fault.code() == codes::NOT_FOUND => {
             let fault = Fault::new(codes::NOT_FOUND, "this is a trained model, not an artifact").file(path);

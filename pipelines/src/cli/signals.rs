@@ -11,7 +11,9 @@ pub(crate) fn stop_on_signals(interrupt: &CancellationToken) -> Result<()> {
         // Handlers run in this order: at the first signal the flag is not set yet.
         flag::register_conditional_default(signal, interrupt.flag())
             .and_then(|_| flag::register(signal, interrupt.flag()))
-            .map_err(|error| Fault::new(codes::STORAGE, "signals cannot be waited for").cause(error))?;
+            .map_err(|error| {
+                Fault::new(codes::STORAGE, "signals cannot be waited for").cause(error)
+            })?;
     }
     Ok(())
 }

@@ -7,8 +7,15 @@ use forebay_model::{Pipeline, Result};
 use super::usage;
 
 /// Reads `NAME=PATH`, or only `PATH` where there is one source; all must be given.
-pub(crate) fn source_locations(pipeline: &Pipeline, given: &[String]) -> Result<BTreeMap<String, String>> {
-    let names: Vec<&str> = pipeline.sources.iter().map(|source| source.name.as_str()).collect();
+pub(crate) fn source_locations(
+    pipeline: &Pipeline,
+    given: &[String],
+) -> Result<BTreeMap<String, String>> {
+    let names: Vec<&str> = pipeline
+        .sources
+        .iter()
+        .map(|source| source.name.as_str())
+        .collect();
     let mut places = BTreeMap::new();
     for given in given {
         let only = names.len() == 1;

@@ -28,7 +28,12 @@ pub(crate) struct TestCommand {
 
 impl TestCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let ParsedSpec { pipeline, tests, faults, .. } = self.spec.parse_all()?;
+        let ParsedSpec {
+            pipeline,
+            tests,
+            faults,
+            ..
+        } = self.spec.parse_all()?;
         Fault::combine(faults).map_or(Ok(()), Err)?;
         let tests = self.chosen(&tests)?;
         let session = self.options.silent_session()?;
@@ -44,23 +49,41 @@ impl TestCommand {
             }
         }
         match self.options.json {
-            true => drop(self.options.reporter().done(&json!({ "tests": reports, "failed": failed }))?),
+            true => drop(
+                self.options
+                    .reporter()
+                    .done(&json!({ "tests": reports, "failed": failed }))?,
+            ),
             false => super::write_text(&step_test::summary(tests.len(), failed))?,
         }
-        Ok(if failed > 0 { ExitCode::from(EXIT_FAILED) } else { ExitCode::SUCCESS })
+        Ok(if failed > 0 {
+            ExitCode::from(EXIT_FAILED)
+        } else {
+            ExitCode::SUCCESS
+        })
     }
 
     fn chosen<'t>(&self, tests: &'t [StepTest]) -> Result<Vec<&'t StepTest>> {
         if tests.is_empty() {
             let fault = Fault::new(codes::EMPTY, "the spec has no tests").file(self.spec.shown());
-            return Err(fault.hint("write some under `tests:`, such as `tests: { name: { step, given, expect } }`"));
+            return Err(fault.hint(
+                "write some under `tests:`, such as `tests: { name: { step, given, expect } }`",
+            ));
         }
         let find = |name: &String| {
             tests.iter().find(|test| test.name == *name).ok_or_else(|| {
                 let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no test `{name}`"));
-                fault.suggest(name, tests.iter().map(|test| test.name.as_str()), "the tests are")
+                fault.suggest(
+                    name,
+                    tests.iter().map(|test| test.name.as_str()),
+                    "the tests are",
+                )
             })
         };
-        if self.names.is_empty() { Ok(tests.iter().collect()) } else { self.names.iter().map(find).collect() }
+        if self.names.is_empty() {
+            Ok(tests.iter().collect())
+        } else {
+            self.names.iter().map(find).collect()
+        }
     }
 }

@@ -52,7 +52,11 @@ impl TopCommand {
             return Ok(ExitCode::SUCCESS);
         }
         if let Some(address) = &self.listen {
-            let token = self.token_file.as_deref().map(ClusterToken::of_file).transpose()?;
+            let token = self
+                .token_file
+                .as_deref()
+                .map(ClusterToken::of_file)
+                .transpose()?;
             return serve(&io, &state, address, token.as_ref());
         }
         let mut shown = None;
@@ -75,8 +79,15 @@ fn summary(io: &StorageClient, state: &StorageLocation) -> Result<serde_json::Va
     Ok(json!({ "queued": sum(|run| run.queued), "running": sum(|run| run.running), "runs": runs }))
 }
 
-fn serve(io: &StorageClient, state: &StorageLocation, address: &str, token: Option<&ClusterToken>) -> Result<ExitCode> {
-    let failed = |error| Fault::new(codes::STORAGE, format!("`{address}` cannot be listened at")).cause(error);
+fn serve(
+    io: &StorageClient,
+    state: &StorageLocation,
+    address: &str,
+    token: Option<&ClusterToken>,
+) -> Result<ExitCode> {
+    let failed = |error| {
+        Fault::new(codes::STORAGE, format!("`{address}` cannot be listened at")).cause(error)
+    };
     let listener = super::bind_listener(address)?;
     let bound = listener.local_addr().map_err(failed)?;
     if token.is_none() && !bound.ip().is_loopback() {
@@ -105,7 +116,10 @@ fn answer_request(
         }
         _ => match summary() {
             Ok(summary) => ("200 OK", summary.to_string()),
-            Err(fault) => ("503 Service Unavailable", json!({ "fault": fault.to_string() }).to_string()),
+            Err(fault) => (
+                "503 Service Unavailable",
+                json!({ "fault": fault.to_string() }).to_string(),
+            ),
         },
     };
     write!(
@@ -121,7 +135,10 @@ fn read_request_head(asked: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
     let (mut request, mut buffer) = (Vec::new(), [0; 1024]);
     while request.len() < REQUEST_BYTES_MAX && !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = REQUEST_TIMEOUT.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()).ok_or_else(late)?;
+        let left = REQUEST_TIMEOUT
+            .checked_sub(begin.elapsed())
+            .filter(|left| !left.is_zero())
+            .ok_or_else(late)?;
         asked.set_read_timeout(Some(left))?;
         match asked.read(&mut buffer)? {
             0 => break,

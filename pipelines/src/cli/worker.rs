@@ -48,7 +48,10 @@ impl WorkerCommand {
     pub fn run(self) -> Result<ExitCode> {
         let security = self.security.security(None)?;
         let failed = |error| {
-            let fault = Fault::new(codes::STORAGE, format!("the worker cannot listen at {}", self.listen));
+            let fault = Fault::new(
+                codes::STORAGE,
+                format!("the worker cannot listen at {}", self.listen),
+            );
             fault.cause(error)
         };
         let listener = super::bind_listener(&self.listen)?;
@@ -80,7 +83,9 @@ impl WorkerCommand {
         let server = WorkerServer::new(session, security, self.attached)?;
         metrics.own().observe(threads, server.tally());
         let warn: Arc<dyn EventListener> = Arc::new(WarningLines);
-        let traces = self.traces.begin(&trace_session, &server.tally(), address.to_string(), &warn)?;
+        let traces =
+            self.traces
+                .begin(&trace_session, &server.tally(), address.to_string(), &warn)?;
         super::write_stdout(&format!("listening at {address}\n"))?;
         let served = server.serve(listener, &leave);
         traces.iter().for_each(WorkerTraces::finish);

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 use forebay_model::Result;
-use forebay_run::{Cluster, ClusterOptions, ClusterSecurity, ClusterSize, LocalWorkers, Session, TlsFiles};
+use forebay_run::{
+    Cluster, ClusterOptions, ClusterSecurity, ClusterSize, LocalWorkers, Session, TlsFiles,
+};
 use forebay_storage::EventListener;
 
 use super::options::RunArgs;
@@ -17,7 +19,13 @@ use crate::settings::{Setting, SettingOrigin, Settings, WorkerSetting};
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SecurityArgs {
     /// The certificate (PEM) of the authority that signs for all workers and coordinators.
-    #[arg(long, value_name = "FILE", requires = "tls_cert", requires = "tls_key", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_cert",
+        requires = "tls_key",
+        hide_short_help = true
+    )]
     pub tls_ca: Option<PathBuf>,
     /// This process's certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_ca", hide_short_help = true)]
@@ -36,9 +44,12 @@ impl SecurityArgs {
     /// Reads or makes the token; certificates are read where they are used.
     pub fn security(&self, name: Option<String>) -> Result<ClusterSecurity> {
         let tls = match (&self.tls_ca, &self.tls_cert, &self.tls_key) {
-            (Some(ca), Some(cert), Some(key)) => {
-                Some(TlsFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone(), name })
-            }
+            (Some(ca), Some(cert), Some(key)) => Some(TlsFiles {
+                ca: ca.clone(),
+                cert: cert.clone(),
+                key: key.clone(),
+                name,
+            }),
             _ => None,
         };
         ClusterSecurity::new(tls, self.token_file.as_deref())
@@ -62,13 +73,17 @@ impl WorkerChoiceArgs {
     /// The workers that flags name, else those of the settings.
     pub fn resolve(&self, settings: &Settings) -> Setting<WorkerSetting> {
         match self.local_workers {
-            Some(count) => {
-                Setting { value: WorkerSetting::Local(count), origin: SettingOrigin::Flag("--local-workers") }
-            }
+            Some(count) => Setting {
+                value: WorkerSetting::Local(count),
+                origin: SettingOrigin::Flag("--local-workers"),
+            },
             None if self.workers.is_empty() => settings.workers(),
             None => {
                 let value = WorkerSetting::Addresses(self.workers.clone());
-                Setting { value, origin: SettingOrigin::Flag("--workers") }
+                Setting {
+                    value,
+                    origin: SettingOrigin::Flag("--workers"),
+                }
             }
         }
     }
@@ -81,8 +96,14 @@ impl WorkerChoiceArgs {
         let settings = Settings::load()?;
         let threads = settings.threads(options.machine.threads)?.value;
         let size = match self.resolve(&settings).value {
-            WorkerSetting::Local(count) => ClusterSize { workers: count, slots: (threads / count.max(1)).max(1) },
-            WorkerSetting::Addresses(workers) => ClusterSize { workers: workers.len(), slots: threads },
+            WorkerSetting::Local(count) => ClusterSize {
+                workers: count,
+                slots: (threads / count.max(1)).max(1),
+            },
+            WorkerSetting::Addresses(workers) => ClusterSize {
+                workers: workers.len(),
+                slots: threads,
+            },
         };
         Ok((size.workers > 0).then_some(size))
     }
@@ -94,10 +115,20 @@ pub(crate) struct WorkersArgs {
     #[command(flatten)]
     pub choice: WorkerChoiceArgs,
     /// How many seconds a worker may be silent before others get what it was doing.
-    #[arg(long, value_name = "SECONDS", default_value_t = 15.0, hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 15.0,
+        hide_short_help = true
+    )]
     pub lease_seconds: f64,
     /// How many seconds to wait when no worker is there, before the run ends with 75.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 60.0,
+        hide_short_help = true
+    )]
     pub grace_seconds: f64,
     /// The name in workers' certificates, where it is not their host's.
     #[arg(long, value_name = "NAME", requires = "tls_ca", hide_short_help = true)]
@@ -118,7 +149,9 @@ impl WorkersArgs {
     ) -> Result<(Option<LocalWorkers>, Session)> {
         let seconds = |name: &str, seconds: f64| match Duration::try_from_secs_f64(seconds) {
             Ok(duration) if !duration.is_zero() => Ok(duration),
-            _ => Err(usage(format!("`--{name}` must be a number of seconds above 0"))),
+            _ => Err(usage(format!(
+                "`--{name}` must be a number of seconds above 0"
+            ))),
         };
         let lease = seconds("lease-seconds", self.lease_seconds)?;
         let grace = seconds("grace-seconds", self.grace_seconds)?;
@@ -126,18 +159,31 @@ impl WorkersArgs {
         let (local, workers, security) = match self.choice.resolve(&settings).value {
             WorkerSetting::Local(0) => return Ok((None, session)),
             WorkerSetting::Addresses(workers) if workers.is_empty() => return Ok((None, session)),
-            WorkerSetting::Addresses(workers) => (None, workers, self.security.security(self.tls_name.clone())?),
+            WorkerSetting::Addresses(workers) => (
+                None,
+                workers,
+                self.security.security(self.tls_name.clone())?,
+            ),
             WorkerSetting::Local(count) => {
                 let threads = (settings.threads(options.machine.threads)?.value / count).max(1);
                 // One share is the coordinator's.
-                let memory = settings.memory_bytes(options.machine.memory)?.value / (count as u64 + 1);
+                let memory =
+                    settings.memory_bytes(options.machine.memory)?.value / (count as u64 + 1);
                 let memory = settings.memory_bytes(Some(memory))?.value;
                 let local = LocalWorkers::start(count, threads, memory, arguments)?;
                 let (addresses, security) = (local.addresses().to_vec(), local.security().clone());
                 (Some(local), addresses, security)
             }
         };
-        let cluster = Cluster::new(ClusterOptions { workers, security, lease, grace }, watch.clone())?;
+        let cluster = Cluster::new(
+            ClusterOptions {
+                workers,
+                security,
+                lease,
+                grace,
+            },
+            watch.clone(),
+        )?;
         Ok((local, session.with_cluster(cluster)?))
     }
 }

@@ -26,14 +26,22 @@ impl MetricSet for FeedMetrics {
             batches: new.counter("feed_batches_total", "Batches delivered.")?,
             rows: new.counter("feed_rows_total", "Rows delivered, padding not counted.")?,
             bytes: new.counter("feed_bytes_total", "Bytes of the delivered batches.")?,
-            starved: new
-                .counter("feed_starved_batches_total", "Batches that were not there when they were asked for.")?,
-            wait_seconds: new
-                .seconds_counter("feed_wait_seconds_total", "Seconds that the consumer waited for batches.")?,
-            cache_hit_bytes: new
-                .counter("feed_cache_hit_bytes_total", "Bytes that came from the disk cache instead of a store.")?,
-            cache_missed_bytes: new
-                .counter("feed_cache_missed_bytes_total", "Bytes that the disk cache did not have.")?,
+            starved: new.counter(
+                "feed_starved_batches_total",
+                "Batches that were not there when they were asked for.",
+            )?,
+            wait_seconds: new.seconds_counter(
+                "feed_wait_seconds_total",
+                "Seconds that the consumer waited for batches.",
+            )?,
+            cache_hit_bytes: new.counter(
+                "feed_cache_hit_bytes_total",
+                "Bytes that came from the disk cache instead of a store.",
+            )?,
+            cache_missed_bytes: new.counter(
+                "feed_cache_missed_bytes_total",
+                "Bytes that the disk cache did not have.",
+            )?,
             workers: new.int_gauge("workers", "Workers that read rows of this feed.")?,
         })
     }

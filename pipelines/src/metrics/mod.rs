@@ -64,7 +64,12 @@ trait MetricsText: Send + Sync {
 
 impl<M: MetricSet> MetricsText for ExposedMetrics<M> {
     fn text(&self) -> Result<String> {
-        self.process.refresh(self.io.lock().unwrap_or_else(PoisonError::into_inner).as_ref());
+        self.process.refresh(
+            self.io
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .as_ref(),
+        );
         self.own.refresh();
         self.registry.text(self.pipeline.get().map(String::as_str))
     }
@@ -87,9 +92,23 @@ impl<M: MetricSet> CommandMetrics<M> {
     /// Metrics that are served at an address, written to a file, or both.
     pub fn new(server: Option<String>, file: Option<PathBuf>) -> Result<Self> {
         let registry = MetricRegistry::default();
-        let (own, process) = (M::register(&registry)?, ProcessMetrics::register(&registry)?);
-        let all = ExposedMetrics { registry, own, process, pipeline: OnceLock::new(), io: Mutex::default() };
-        Ok(CommandMetrics { all: Arc::new(all), server, file, serving: None })
+        let (own, process) = (
+            M::register(&registry)?,
+            ProcessMetrics::register(&registry)?,
+        );
+        let all = ExposedMetrics {
+            registry,
+            own,
+            process,
+            pipeline: OnceLock::new(),
+            io: Mutex::default(),
+        };
+        Ok(CommandMetrics {
+            all: Arc::new(all),
+            server,
+            file,
+            serving: None,
+        })
     }
 
     /// The metrics of the command itself.
@@ -106,18 +125,29 @@ impl<M: MetricSet> CommandMetrics<M> {
     pub fn watch(&self, inner: Arc<dyn EventListener>) -> Arc<dyn EventListener> {
         match (&self.server, &self.file) {
             (None, None) => inner,
-            _ => Arc::new(MeasuringListener { inner, all: self.all.clone() }),
+            _ => Arc::new(MeasuringListener {
+                inner,
+                all: self.all.clone(),
+            }),
         }
     }
 
     /// Begins to answer requests, where that was asked for.
     pub fn serve(&mut self, session: &Session) -> Result<()> {
         *self.all.io.lock().unwrap_or_else(PoisonError::into_inner) = Some(session.io().clone());
-        self.all.process.memory_limit.set(session.memory_bytes() as i64);
+        self.all
+            .process
+            .memory_limit
+            .set(session.memory_bytes() as i64);
         if let Some(address) = &self.server {
-            let server = MetricsServer::start(address, self.all.clone(), &session.io().runtime_handle()?)?;
+            let server =
+                MetricsServer::start(address, self.all.clone(), &session.io().runtime_handle()?)?;
             // Standard output is for the summary.
-            let _ = writeln!(anstream::stderr(), "metrics at http://{}/metrics", server.address);
+            let _ = writeln!(
+                anstream::stderr(),
+                "metrics at http://{}/metrics",
+                server.address
+            );
             self.serving = Some(server);
         }
         Ok(())
@@ -126,7 +156,11 @@ impl<M: MetricSet> CommandMetrics<M> {
     /// Writes the file, where one was asked for, and answers no more requests.
     pub fn write(&self) -> Result<()> {
         match &self.file {
-            Some(path) => replace_file(path, &self.all.text()?, "the file of metrics cannot be written"),
+            Some(path) => replace_file(
+                path,
+                &self.all.text()?,
+                "the file of metrics cannot be written",
+            ),
             None => Ok(()),
         }
     }

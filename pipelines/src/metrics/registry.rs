@@ -4,7 +4,8 @@ use forebay_model::{Fault, Result};
 use prometheus::core::Collector;
 use prometheus::proto::LabelPair;
 use prometheus::{
-    Counter, Encoder, Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    Counter, Encoder, Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 
 /// The prefix of all names.
@@ -65,7 +66,10 @@ impl MetricRegistry {
     pub fn text(&self, pipeline: Option<&str>) -> Result<String> {
         let mut families = self.0.gather();
         if let Some(pipeline) = pipeline {
-            for metric in families.iter_mut().flat_map(|family| family.mut_metric().iter_mut()) {
+            for metric in families
+                .iter_mut()
+                .flat_map(|family| family.mut_metric().iter_mut())
+            {
                 let mut label = LabelPair::default();
                 label.set_name(PIPELINE_LABEL.to_owned());
                 label.set_value(pipeline.to_owned());
@@ -76,8 +80,11 @@ impl MetricRegistry {
             }
         }
         let mut text = Vec::new();
-        TextEncoder::new().encode(&families, &mut text).map_err(broken)?;
-        String::from_utf8(text).map_err(|error| Fault::internal("metrics that are no text").cause(error))
+        TextEncoder::new()
+            .encode(&families, &mut text)
+            .map_err(broken)?;
+        String::from_utf8(text)
+            .map_err(|error| Fault::internal("metrics that are no text").cause(error))
     }
 }
 

@@ -46,7 +46,10 @@ pub(crate) struct RunMetrics {
 }
 
 fn seconds_since_1970() -> f64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64()
 }
 
 /// An instant as it is written in events, in Unix time.
@@ -59,9 +62,13 @@ impl MetricSet for RunMetrics {
     fn register(new: &MetricRegistry) -> Result<RunMetrics> {
         let metrics = RunMetrics {
             began: Instant::now(),
-            rows_read: new.counter("rows_read_total", "Rows that passes read, summed over the reads of one pass.")?,
+            rows_read: new.counter(
+                "rows_read_total",
+                "Rows that passes read, summed over the reads of one pass.",
+            )?,
             bytes_read: new.counter("bytes_read_total", "Stored bytes that passes read.")?,
-            spilled_bytes: new.counter("spilled_bytes_total", "Bytes that were spilled to disk.")?,
+            spilled_bytes: new
+                .counter("spilled_bytes_total", "Bytes that were spilled to disk.")?,
             passes_done: new.counters(
                 "passes_done_total",
                 "Passes that ended, by whether they were reused.",
@@ -69,37 +76,89 @@ impl MetricSet for RunMetrics {
             )?,
             pass: new.int_gauge("pass", "The number of the pass at work, from 1.")?,
             passes: new.int_gauge("passes", "Passes of the run.")?,
-            intervals: new.int_gauge("intervals", "Intervals that a backfill runs; 0 for a single run.")?,
-            intervals_done: new.counter("intervals_done_total", "Intervals that a backfill has published.")?,
+            intervals: new.int_gauge(
+                "intervals",
+                "Intervals that a backfill runs; 0 for a single run.",
+            )?,
+            intervals_done: new.counter(
+                "intervals_done_total",
+                "Intervals that a backfill has published.",
+            )?,
             warnings: new.counter("warnings_total", "Warnings.")?,
             workers: new.int_gauge("workers", "Workers that take tasks of this run.")?,
             workers_lost: new.counter("workers_lost_total", "Workers that were lost.")?,
-            worker_cpu_seconds: new
-                .seconds_counter("worker_cpu_seconds_total", "Processor seconds of workers for this run.")?,
-            tasks_running: new.int_gauge("tasks_running", "Tasks of this run that workers are doing.")?,
-            tasks: new.counters("tasks_total", "Tasks that workers have ended, by how.", &["outcome"])?,
-            eta: new.gauge("eta_timestamp_seconds", "When the run is expected to end, in Unix time.")?,
+            worker_cpu_seconds: new.seconds_counter(
+                "worker_cpu_seconds_total",
+                "Processor seconds of workers for this run.",
+            )?,
+            tasks_running: new
+                .int_gauge("tasks_running", "Tasks of this run that workers are doing.")?,
+            tasks: new.counters(
+                "tasks_total",
+                "Tasks that workers have ended, by how.",
+                &["outcome"],
+            )?,
+            eta: new.gauge(
+                "eta_timestamp_seconds",
+                "When the run is expected to end, in Unix time.",
+            )?,
             deadline: new.gauge(
                 "deadline_timestamp_seconds",
                 "The deadline, once it is at risk or the run has ended, in Unix time.",
             )?,
-            on_time: new
-                .int_gauge("on_time", "1 while the run is expected to keep its deadline, 0 when it is late.")?,
-            training_step: new.int_gauges("training_step", "Steps that a training has done.", &["sink"])?,
-            training_steps: new.int_gauges("training_steps", "Steps of all epochs of a training.", &["sink"])?,
-            training_loss: new.gauges("training_loss", "Mean loss of the last steps of a training.", &["sink"])?,
+            on_time: new.int_gauge(
+                "on_time",
+                "1 while the run is expected to keep its deadline, 0 when it is late.",
+            )?,
+            training_step: new.int_gauges(
+                "training_step",
+                "Steps that a training has done.",
+                &["sink"],
+            )?,
+            training_steps: new.int_gauges(
+                "training_steps",
+                "Steps of all epochs of a training.",
+                &["sink"],
+            )?,
+            training_loss: new.gauges(
+                "training_loss",
+                "Mean loss of the last steps of a training.",
+                &["sink"],
+            )?,
             starved_steps: new.counters(
                 "training_starved_steps_total",
                 "Steps of a training whose batch was not there yet.",
                 &["sink"],
             )?,
-            start: new.gauge("run_start_timestamp_seconds", "When the run began, in Unix time.")?,
-            end: new.gauge("run_end_timestamp_seconds", "When the run ended, in Unix time; 0 while it is at work.")?,
-            duration: new.gauge("run_duration_seconds", "How long the run took; 0 while it is at work.")?,
-            success: new.int_gauge("run_success", "1 when the run ended well, 0 when it failed or is at work.")?,
-            nothing_new: new.int_gauge("run_nothing_new", "1 when the run found everything known already.")?,
-            degraded: new.int_gauge("run_degraded", "1 when the run did less than its spec says, to be on time.")?,
-            output_rows: new.int_gauges("output_rows", "Rows of an output or forecast.", &["sink"])?,
+            start: new.gauge(
+                "run_start_timestamp_seconds",
+                "When the run began, in Unix time.",
+            )?,
+            end: new.gauge(
+                "run_end_timestamp_seconds",
+                "When the run ended, in Unix time; 0 while it is at work.",
+            )?,
+            duration: new.gauge(
+                "run_duration_seconds",
+                "How long the run took; 0 while it is at work.",
+            )?,
+            success: new.int_gauge(
+                "run_success",
+                "1 when the run ended well, 0 when it failed or is at work.",
+            )?,
+            nothing_new: new.int_gauge(
+                "run_nothing_new",
+                "1 when the run found everything known already.",
+            )?,
+            degraded: new.int_gauge(
+                "run_degraded",
+                "1 when the run did less than its spec says, to be on time.",
+            )?,
+            output_rows: new.int_gauges(
+                "output_rows",
+                "Rows of an output or forecast.",
+                &["sink"],
+            )?,
             expectation_holds: new.int_gauges(
                 "expectation_holds",
                 "1 where a rule of an `expect` step holds, 0 where it does not.",
@@ -122,7 +181,9 @@ impl MetricSet for RunMetrics {
                 self.passes.set(*total as i64);
             }
             Event::PassDone { reused, .. } => {
-                self.passes_done.with_label_values(&[if *reused { "true" } else { "false" }]).inc();
+                self.passes_done
+                    .with_label_values(&[if *reused { "true" } else { "false" }])
+                    .inc();
             }
             Event::IntervalDone { .. } => self.intervals_done.inc(),
             Event::Eta { end, on_time, .. } => {
@@ -139,21 +200,41 @@ impl MetricSet for RunMetrics {
                 self.workers_lost.inc();
                 self.workers.dec();
             }
-            Event::WorkerMoved { cpu_seconds, .. } => self.worker_cpu_seconds.inc_by(cpu_seconds.max(0.0)),
+            Event::WorkerMoved { cpu_seconds, .. } => {
+                self.worker_cpu_seconds.inc_by(cpu_seconds.max(0.0))
+            }
             Event::TaskStarted { .. } => self.tasks_running.inc(),
             Event::TaskEnded { outcome, .. } => {
                 self.tasks_running.dec();
                 self.tasks.with_label_values(&[outcome]).inc();
             }
-            Event::TrainingStep { sink, step, steps, loss, .. } => {
-                self.training_step.with_label_values(&[sink]).set(*step as i64);
-                self.training_steps.with_label_values(&[sink]).set(*steps as i64);
+            Event::TrainingStep {
+                sink,
+                step,
+                steps,
+                loss,
+                ..
+            } => {
+                self.training_step
+                    .with_label_values(&[sink])
+                    .set(*step as i64);
+                self.training_steps
+                    .with_label_values(&[sink])
+                    .set(*steps as i64);
                 self.training_loss.with_label_values(&[sink]).set(*loss);
             }
-            Event::TrainingEpoch { sink, starved_steps, .. } => {
-                self.starved_steps.with_label_values(&[sink]).inc_by(*starved_steps);
+            Event::TrainingEpoch {
+                sink,
+                starved_steps,
+                ..
+            } => {
+                self.starved_steps
+                    .with_label_values(&[sink])
+                    .inc_by(*starved_steps);
             }
-            Event::ExpectationJudged { step, rule, holds, .. } => {
+            Event::ExpectationJudged {
+                step, rule, holds, ..
+            } => {
                 self.set_rule(step, rule, *holds);
             }
             Event::Warning { .. } => self.warnings.inc(),
@@ -175,7 +256,9 @@ impl RunMetrics {
     }
 
     fn set_rule(&self, step: &str, rule: &str, holds: bool) {
-        self.expectation_holds.with_label_values(&[step, rule]).set(i64::from(holds));
+        self.expectation_holds
+            .with_label_values(&[step, rule])
+            .set(i64::from(holds));
     }
 
     /// Tells how many intervals there are.
@@ -192,10 +275,14 @@ impl RunMetrics {
             self.set_deadline(&deadline.at);
         }
         for output in &report.outputs {
-            self.output_rows.with_label_values(&[&output.sink]).set(output.rows as i64);
+            self.output_rows
+                .with_label_values(&[&output.sink])
+                .set(output.rows as i64);
         }
         for forecast in &report.forecasts {
-            self.output_rows.with_label_values(&[&forecast.sink]).set(forecast.rows as i64);
+            self.output_rows
+                .with_label_values(&[&forecast.sink])
+                .set(forecast.rows as i64);
         }
         // Intervals side by side tell of no events.
         for rule in &report.expectations {

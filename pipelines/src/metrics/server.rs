@@ -41,10 +41,19 @@ impl Drop for MetricsServer {
 
 impl MetricsServer {
     /// Listens at an address; port 0 takes a free one.
-    pub fn start(address: &str, metrics: Arc<dyn MetricsText>, runtime: &Handle) -> Result<MetricsServer> {
+    pub fn start(
+        address: &str,
+        metrics: Arc<dyn MetricsText>,
+        runtime: &Handle,
+    ) -> Result<MetricsServer> {
         let failed = |error| {
-            let fault = Fault::new(codes::STORAGE, format!("metrics cannot be served at {address}"));
-            fault.cause(error).hint("give another address to `--metrics`, such as 127.0.0.1:9464")
+            let fault = Fault::new(
+                codes::STORAGE,
+                format!("metrics cannot be served at {address}"),
+            );
+            fault
+                .cause(error)
+                .hint("give another address to `--metrics`, such as 127.0.0.1:9464")
         };
         let listener = crate::cli::bind_listener(address)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -60,16 +69,21 @@ impl MetricsServer {
 async fn serve(listener: TcpListener, metrics: Arc<dyn MetricsText>) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let Ok(place) = connections.clone().acquire_owned().await else { return };
+        let Ok(place) = connections.clone().acquire_owned().await else {
+            return;
+        };
         // A connection that broke before it was taken says nothing about the next.
-        let Ok((stream, _)) = listener.accept().await else { continue };
+        let Ok((stream, _)) = listener.accept().await else {
+            continue;
+        };
         let metrics = metrics.clone();
         tokio::spawn(async move {
             let answer = service_fn(move |request| {
                 let answer = respond(&request, metrics.as_ref());
                 async move { Ok::<_, Infallible>(answer) }
             });
-            let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
+            let connection = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), answer);
             let limit = std::time::Duration::from_secs(CONNECTION_SECONDS);
             // What goes wrong with a connection is the matter of who asked.
             let _ = tokio::time::timeout(limit, connection).await;
@@ -82,13 +96,19 @@ fn respond(request: &Request<Incoming>, metrics: &dyn MetricsText) -> Response<F
     let (status, text) = match (request.method(), request.uri().path()) {
         (&Method::GET, "/metrics") => match metrics.text() {
             Ok(text) => (StatusCode::OK, text),
-            Err(fault) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{}\n", fault.message())),
+            Err(fault) => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("{}\n", fault.message()),
+            ),
         },
         (&Method::GET, "/") => (StatusCode::OK, "see /metrics\n".to_owned()),
         _ => (StatusCode::NOT_FOUND, "see /metrics\n".to_owned()),
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(TEXT_FORMAT));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        hyper::header::HeaderValue::from_static(TEXT_FORMAT),
+    );
     response
 }

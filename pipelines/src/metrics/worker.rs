@@ -26,20 +26,38 @@ impl MetricSet for WorkerMetrics {
     fn register(new: &MetricRegistry) -> Result<WorkerMetrics> {
         Ok(WorkerMetrics {
             tally: OnceLock::new(),
-            slots: new.int_gauge("worker_slots", "Tasks that the worker does at a time at most.")?,
+            slots: new.int_gauge(
+                "worker_slots",
+                "Tasks that the worker does at a time at most.",
+            )?,
             running: new.int_gauge("worker_tasks_running", "Tasks that the worker is doing.")?,
-            tasks: new.counters("worker_tasks_total", "Tasks that the worker has ended, by how.", &["outcome"])?,
+            tasks: new.counters(
+                "worker_tasks_total",
+                "Tasks that the worker has ended, by how.",
+                &["outcome"],
+            )?,
             rows_read: new.counter("worker_rows_read_total", "Rows that ended tasks have read.")?,
-            bytes_read: new.counter("worker_bytes_read_total", "Stored bytes that ended tasks have read.")?,
-            spilled_bytes: new.counter("worker_spilled_bytes_total", "Bytes that ended tasks have spilled to disk.")?,
-            cpu_seconds: new.seconds_counter("worker_task_cpu_seconds_total", "Processor seconds of ended tasks.")?,
+            bytes_read: new.counter(
+                "worker_bytes_read_total",
+                "Stored bytes that ended tasks have read.",
+            )?,
+            spilled_bytes: new.counter(
+                "worker_spilled_bytes_total",
+                "Bytes that ended tasks have spilled to disk.",
+            )?,
+            cpu_seconds: new.seconds_counter(
+                "worker_task_cpu_seconds_total",
+                "Processor seconds of ended tasks.",
+            )?,
         })
     }
 
     fn count(&self, _event: &Event) {}
 
     fn refresh(&self) {
-        let Some(counts) = self.tally.get().map(|tally| tally.counts()) else { return };
+        let Some(counts) = self.tally.get().map(|tally| tally.counts()) else {
+            return;
+        };
         self.running.set(counts.running as i64);
         let of = |outcome| self.tasks.with_label_values(&[outcome]);
         raise(&of("done"), counts.done);

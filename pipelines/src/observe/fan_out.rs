@@ -15,11 +15,15 @@ pub(super) struct FanOut {
 
 impl EventListener for FanOut {
     fn on_event(&self, event: Event) {
-        self.observers.iter().for_each(|observer| observer.on_event(&event));
+        self.observers
+            .iter()
+            .for_each(|observer| observer.on_event(&event));
         self.inner.on_event(event);
     }
 
     fn task_context(&self, task: u64) -> Option<TraceContext> {
-        self.observers.iter().find_map(|observer| observer.task_context(task))
+        self.observers
+            .iter()
+            .find_map(|observer| observer.task_context(task))
     }
 }

@@ -10,7 +10,17 @@ pub(crate) struct JudgedRules(Vec<ExpectationReport>);
 impl JudgedRules {
     /// Takes in an event.
     pub fn hear(&mut self, event: &Event) {
-        let Event::ExpectationJudged { step, rule, holds, rows, violations, quarantined, found, drift } = event else {
+        let Event::ExpectationJudged {
+            step,
+            rule,
+            holds,
+            rows,
+            violations,
+            quarantined,
+            found,
+            drift,
+        } = event
+        else {
             return;
         };
         let report = ExpectationReport {
@@ -24,7 +34,11 @@ impl JudgedRules {
             found: found.clone(),
             drift: drift.clone(),
         };
-        match self.0.iter_mut().find(|known| (&known.step, &known.rule) == (step, rule)) {
+        match self
+            .0
+            .iter_mut()
+            .find(|known| (&known.step, &known.rule) == (step, rule))
+        {
             Some(known) => *known = report,
             None => self.0.push(report),
         }

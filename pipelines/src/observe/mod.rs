@@ -92,7 +92,10 @@ pub(crate) struct RunObservers {
 impl ObserveArgs {
     /// Arguments of worker processes of the run.
     pub fn worker_arguments(&self) -> Vec<String> {
-        self.traces.iter().map(|url| format!("--traces={url}")).collect()
+        self.traces
+            .iter()
+            .map(|url| format!("--traces={url}"))
+            .collect()
     }
 
     /// The observers that are asked for. Nothing is sent before `begin`.
@@ -101,10 +104,18 @@ impl ObserveArgs {
         let mut add = |observer: Option<Box<dyn RunObserver>>| observers.extend(observer);
         add(TraceObserver::new(self.traces.as_deref())?.map(|observer| Box::new(observer) as _));
         add(LineageObserver::new(self.lineage.as_deref())?.map(|observer| Box::new(observer) as _));
-        add(self.tensorboard.clone().map(|directory| Box::new(TensorBoardObserver::new(directory)) as _));
-        let tracker = MlflowTracker::new().with_flags(self.mlflow.as_deref(), self.mlflow_experiment.as_deref())?;
+        add(self
+            .tensorboard
+            .clone()
+            .map(|directory| Box::new(TensorBoardObserver::new(directory)) as _));
+        let tracker = MlflowTracker::new()
+            .with_flags(self.mlflow.as_deref(), self.mlflow_experiment.as_deref())?;
         let (metrics, tracker) = (self.metrics.metrics()?, Arc::new(tracker));
-        Ok(RunObservers { metrics, observers: observers.into(), tracker })
+        Ok(RunObservers {
+            metrics,
+            observers: observers.into(),
+            tracker,
+        })
     }
 }
 
@@ -114,22 +125,38 @@ impl RunObservers {
         let inner = self.metrics.watch(inner);
         match self.observers.is_empty() {
             true => inner,
-            false => Arc::new(FanOut { inner, observers: self.observers.clone() }),
+            false => Arc::new(FanOut {
+                inner,
+                observers: self.observers.clone(),
+            }),
         }
     }
 
     /// Begins to serve and to send; gives the session, which tells of trainings itself.
-    pub fn begin(&mut self, session: Session, watch: &Arc<dyn EventListener>, run_id: Option<&str>) -> Result<Session> {
+    pub fn begin(
+        &mut self,
+        session: Session,
+        watch: &Arc<dyn EventListener>,
+        run_id: Option<&str>,
+    ) -> Result<Session> {
         self.metrics.serve(&session)?;
-        let observed = ObservedSession { session: &session, watch, run_id };
-        self.observers.iter().try_for_each(|observer| observer.begin(&observed))?;
+        let observed = ObservedSession {
+            session: &session,
+            watch,
+            run_id,
+        };
+        self.observers
+            .iter()
+            .try_for_each(|observer| observer.begin(&observed))?;
         Ok(session.with_training_tracker(self.tracker.clone()))
     }
 
     /// Tells that a run of a pipeline begins.
     pub fn run_begins(&self, pipeline: &Pipeline, interval: Option<&Interval>) {
         self.metrics.name_pipeline(&pipeline.name);
-        self.observers.iter().for_each(|observer| observer.run_begins(pipeline, interval));
+        self.observers
+            .iter()
+            .for_each(|observer| observer.run_begins(pipeline, interval));
     }
 
     /// Tells how a run of several ended.
@@ -137,7 +164,9 @@ impl RunObservers {
         if let Ok(report) = ended {
             self.metrics.own().set_report(report);
         }
-        self.observers.iter().for_each(|observer| observer.run_ends(ended));
+        self.observers
+            .iter()
+            .for_each(|observer| observer.run_ends(ended));
     }
 
     /// Tells that all has ended, and how. A fault of the run comes before one of its observers.

@@ -28,7 +28,11 @@ fn take<T>(slot: &Mutex<Option<T>>) -> Option<T> {
 impl<T: Send + 'static> Outbox<T> {
     pub fn new() -> Outbox<T> {
         let (to, from) = sync_channel(WAITING_MAX);
-        Outbox { to: Mutex::new(Some(to)), from: Mutex::new(Some(from)), thread: Mutex::default() }
+        Outbox {
+            to: Mutex::new(Some(to)),
+            from: Mutex::new(Some(from)),
+            thread: Mutex::default(),
+        }
     }
 
     /// Queues a message; false where it is dropped.
@@ -44,23 +48,33 @@ impl<T: Send + 'static> Outbox<T> {
         watch: &Arc<dyn EventListener>,
         mut handle: impl FnMut(Vec<T>) -> Result<()> + Send + 'static,
     ) -> Result<()> {
-        let Some(from) = take(&self.from) else { return Ok(()) };
+        let Some(from) = take(&self.from) else {
+            return Ok(());
+        };
         let watch = watch.clone();
         let run = move || {
             let mut failed = false;
             while let Ok(first) = from.recv() {
-                let batch: Vec<T> = std::iter::once(first).chain(from.try_iter().take(BATCH_MAX - 1)).collect();
+                let batch: Vec<T> = std::iter::once(first)
+                    .chain(from.try_iter().take(BATCH_MAX - 1))
+                    .collect();
                 if failed {
                     continue;
                 }
                 if let Err(fault) = handle(batch) {
                     failed = true;
-                    watch.on_event(Event::Warning { message: fault.message().to_owned() });
+                    watch.on_event(Event::Warning {
+                        message: fault.message().to_owned(),
+                    });
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("forebay-tell".to_owned()).spawn(run);
-        let thread = thread.map_err(|error| Fault::new(codes::STORAGE, "a thread cannot be started").cause(error))?;
+        let thread = std::thread::Builder::new()
+            .name("forebay-tell".to_owned())
+            .spawn(run);
+        let thread = thread.map_err(|error| {
+            Fault::new(codes::STORAGE, "a thread cannot be started").cause(error)
+        })?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())
     }

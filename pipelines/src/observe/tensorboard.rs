@@ -69,12 +69,17 @@ struct SummaryValue {
 }
 
 fn seconds_since_1970() -> f64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64()
 }
 
 /// The checksum of TFRecord: CRC-32C, rotated and moved, since data may hold checksums themselves.
 fn masked_crc(bytes: &[u8]) -> u32 {
-    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+    crc32c::crc32c(bytes)
+        .rotate_right(15)
+        .wrapping_add(0xa282_ead8)
 }
 
 /// An event as a record.
@@ -94,16 +99,31 @@ fn create(directory: &Path) -> std::io::Result<File> {
     std::fs::create_dir_all(directory)?;
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let (now, process) = (seconds_since_1970(), std::process::id());
-    let name = format!("events.out.tfevents.{:010}.{}.{process}", now as u64, host.trim());
-    let mut file = File::options().create(true).append(true).open(directory.join(name))?;
-    let first = Event { wall_time: now, file_version: Some(FILE_VERSION.to_owned()), ..Event::default() };
+    let name = format!(
+        "events.out.tfevents.{:010}.{}.{process}",
+        now as u64,
+        host.trim()
+    );
+    let mut file = File::options()
+        .create(true)
+        .append(true)
+        .open(directory.join(name))?;
+    let first = Event {
+        wall_time: now,
+        file_version: Some(FILE_VERSION.to_owned()),
+        ..Event::default()
+    };
     file.write_all(&record(&first))?;
     Ok(file)
 }
 
 impl TensorBoardObserver {
     pub fn new(directory: PathBuf) -> TensorBoardObserver {
-        TensorBoardObserver { directory, watch: OnceLock::new(), state: Mutex::default() }
+        TensorBoardObserver {
+            directory,
+            watch: OnceLock::new(),
+            state: Mutex::default(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, BoardState> {
@@ -116,18 +136,31 @@ impl TensorBoardObserver {
         if state.has_failed {
             return;
         }
-        let value =
-            |(tag, value): &(&str, f64)| SummaryValue { tag: (*tag).to_owned(), simple_value: Some(*value as f32) };
-        let summary = Summary { value: scalars.iter().map(value).collect() };
+        let value = |(tag, value): &(&str, f64)| SummaryValue {
+            tag: (*tag).to_owned(),
+            simple_value: Some(*value as f32),
+        };
+        let summary = Summary {
+            value: scalars.iter().map(value).collect(),
+        };
         let step = i64::try_from(step).unwrap_or(i64::MAX);
-        let event = Event { wall_time: seconds_since_1970(), step, summary: Some(summary), file_version: None };
-        let written = state.file(&self.directory, sink).and_then(|file| file.write_all(&record(&event)));
+        let event = Event {
+            wall_time: seconds_since_1970(),
+            step,
+            summary: Some(summary),
+            file_version: None,
+        };
+        let written = state
+            .file(&self.directory, sink)
+            .and_then(|file| file.write_all(&record(&event)));
         if let Err(error) = written {
             state.has_failed = true;
             drop(state);
             let fault = Fault::disk("the event file for TensorBoard cannot be written", error);
             if let Some(watch) = self.watch.get() {
-                watch.on_event(RunEvent::Warning { message: fault.to_string() });
+                watch.on_event(RunEvent::Warning {
+                    message: fault.to_string(),
+                });
             }
         }
     }
@@ -153,12 +186,31 @@ impl RunObserver for TensorBoardObserver {
     fn on_event(&self, event: &RunEvent) {
         match event {
             RunEvent::PassStarted { id, .. } => self.state().pass.clone_from(id),
-            RunEvent::TrainingStep { sink, step, loss, learning_rate, .. } => {
-                self.write(sink, *step, &[("loss", *loss), ("learning_rate", *learning_rate)]);
+            RunEvent::TrainingStep {
+                sink,
+                step,
+                loss,
+                learning_rate,
+                ..
+            } => {
+                self.write(
+                    sink,
+                    *step,
+                    &[("loss", *loss), ("learning_rate", *learning_rate)],
+                );
             }
-            RunEvent::TrainingEpoch { sink, epoch, wait_seconds, starved_steps, .. } => {
-                let validation: Vec<(String, f64)> =
-                    epoch.validation.iter().map(|(name, value)| (format!("validation/{name}"), *value)).collect();
+            RunEvent::TrainingEpoch {
+                sink,
+                epoch,
+                wait_seconds,
+                starved_steps,
+                ..
+            } => {
+                let validation: Vec<(String, f64)> = epoch
+                    .validation
+                    .iter()
+                    .map(|(name, value)| (format!("validation/{name}"), *value))
+                    .collect();
                 let mut scalars = vec![
                     ("epoch/loss", epoch.loss),
                     ("epoch/wait_seconds", *wait_seconds),
@@ -179,7 +231,11 @@ mod tests {
     /// The record that TensorFlow 2.19 writes first, but for the time.
     #[test]
     fn records_are_as_tensorflow_writes_them() {
-        let event = Event { wall_time: 1.0, file_version: Some(FILE_VERSION.to_owned()), ..Event::default() };
+        let event = Event {
+            wall_time: 1.0,
+            file_version: Some(FILE_VERSION.to_owned()),
+            ..Event::default()
+        };
         let written = record(&event);
         let (length, rest) = written.split_at(8);
         assert_eq!(length, 24u64.to_le_bytes());

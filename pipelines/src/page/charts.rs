@@ -4,8 +4,12 @@ use forebay_run::HistogramBin;
 use plotters::prelude::*;
 
 /// Colours that are read on light and on dark ground; those of text follow the page.
-const COLOURS: [RGBColor; 4] =
-    [RGBColor(47, 109, 181), RGBColor(209, 120, 28), RGBColor(38, 146, 102), RGBColor(160, 86, 170)];
+const COLOURS: [RGBColor; 4] = [
+    RGBColor(47, 109, 181),
+    RGBColor(209, 120, 28),
+    RGBColor(38, 146, 102),
+    RGBColor(160, 86, 170),
+];
 const GREY: RGBColor = RGBColor(128, 138, 150);
 
 /// The texts of a chart. The library divides sizes by 1.24: 16 becomes 13 pixels.
@@ -62,16 +66,40 @@ pub(super) struct LineChart<'a> {
 /// Lines over common axes, with their names beside them; `None` where there is nothing to draw.
 pub(super) fn lines(x_title: &str, y_title: &str, lines: &[Line]) -> Option<String> {
     let x_text = &tick;
-    LineChart { x_title, y_title, lines, band: None, x_text, x_labels_max: LABELS_MAX, size: (720, 280) }.draw()
+    LineChart {
+        x_title,
+        y_title,
+        lines,
+        band: None,
+        x_text,
+        x_labels_max: LABELS_MAX,
+        size: (720, 280),
+    }
+    .draw()
 }
 
 impl LineChart<'_> {
     /// Draws it; `None` where there is nothing to draw.
     pub fn draw(&self) -> Option<String> {
-        let LineChart { x_title, y_title, lines, band, x_text, x_labels_max, size } = self;
-        let points = || lines.iter().flat_map(|line| &line.points).filter(|(x, y)| x.is_finite() && y.is_finite());
+        let LineChart {
+            x_title,
+            y_title,
+            lines,
+            band,
+            x_text,
+            x_labels_max,
+            size,
+        } = self;
+        let points = || {
+            lines
+                .iter()
+                .flat_map(|line| &line.points)
+                .filter(|(x, y)| x.is_finite() && y.is_finite())
+        };
         let bounds = |values: &mut dyn Iterator<Item = f64>| {
-            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
+            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+                (low.min(value), high.max(value))
+            })
         };
         let band_points: &[BandPoint] = band.map_or(&[], |band| &band.points);
         let band_ends = || band_points.iter().flat_map(|point| [point.low, point.high]);
@@ -84,7 +112,11 @@ impl LineChart<'_> {
         // Names of lines stand above the lines.
         let names = lines.len() + usize::from(band.is_some());
         let height = f64::from(size.1.saturating_sub(2 * MARGIN + X_AXIS_HEIGHT));
-        let names_height = if names > 1 { NAME_HEIGHT * names as f64 + NAMES_MARGIN } else { 0.0 };
+        let names_height = if names > 1 {
+            NAME_HEIGHT * names as f64 + NAMES_MARGIN
+        } else {
+            0.0
+        };
         let headroom = 1.05 / (1.0 - names_height / height).max(0.1);
         let x_values: Vec<f64> = points().map(|(x, _)| *x).collect();
         let mut svg = String::new();
@@ -115,21 +147,38 @@ impl LineChart<'_> {
             if let Some(Band { name, points }) = band {
                 let back = points.iter().rev().map(|point| (point.x, point.high));
                 let outline = points.iter().map(|point| (point.x, point.low)).chain(back);
-                let style = COLOURS[lines.len().saturating_sub(1) % COLOURS.len()].mix(0.3).filled();
-                let drawn = chart.draw_series([Polygon::new(outline.collect::<Vec<_>>(), style)]).ok()?;
-                drawn.label(name).legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 16, y + 5)], style));
+                let style = COLOURS[lines.len().saturating_sub(1) % COLOURS.len()]
+                    .mix(0.3)
+                    .filled();
+                let drawn = chart
+                    .draw_series([Polygon::new(outline.collect::<Vec<_>>(), style)])
+                    .ok()?;
+                drawn
+                    .label(name)
+                    .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 16, y + 5)], style));
             }
             for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
-                let points = line.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite());
+                let points = line
+                    .points
+                    .iter()
+                    .copied()
+                    .filter(|(x, y)| x.is_finite() && y.is_finite());
                 let colour = *colour;
-                let drawn = chart.draw_series(LineSeries::new(points, colour.stroke_width(2))).ok()?;
-                drawn
-                    .label(&line.name)
-                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
+                let drawn = chart
+                    .draw_series(LineSeries::new(points, colour.stroke_width(2)))
+                    .ok()?;
+                drawn.label(&line.name).legend(move |(x, y)| {
+                    PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2))
+                });
             }
             if names > 1 {
                 let mut names = chart.configure_series_labels();
-                names.position(SeriesLabelPosition::UpperRight).label_font(FONT).border_style(GREY).draw().ok()?;
+                names
+                    .position(SeriesLabelPosition::UpperRight)
+                    .label_font(FONT)
+                    .border_style(GREY)
+                    .draw()
+                    .ok()?;
             }
             area.present().ok()?;
         }
@@ -141,7 +190,9 @@ impl LineChart<'_> {
 fn label_count(values: &[f64]) -> usize {
     let (low, high) = values
         .iter()
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(*value), high.max(*value)));
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+            (low.min(*value), high.max(*value))
+        });
     match values.iter().all(|value| value.fract() == 0.0) && high - low < LABELS_MAX as f64 {
         true => (high - low) as usize + 1,
         false => LABELS_MAX,
@@ -178,10 +229,17 @@ pub(super) fn histogram(bins: &[HistogramBin]) -> Option<String> {
             .build_cartesian_2d(first.lower..last.upper, 0.0..most)
             .ok()?;
         let mut mesh = chart.configure_mesh();
-        mesh.disable_mesh().disable_y_axis().x_labels(3).x_label_formatter(&|x| tick(*x));
+        mesh.disable_mesh()
+            .disable_y_axis()
+            .x_labels(3)
+            .x_label_formatter(&|x| tick(*x));
         mesh.label_style(FONT).axis_style(GREY).draw().ok()?;
-        let bars =
-            bins.iter().map(|bin| Rectangle::new([(bin.lower, 0.0), (bin.upper, bin.share)], COLOURS[0].filled()));
+        let bars = bins.iter().map(|bin| {
+            Rectangle::new(
+                [(bin.lower, 0.0), (bin.upper, bin.share)],
+                COLOURS[0].filled(),
+            )
+        });
         chart.draw_series(bars).ok()?;
         area.present().ok()?;
     }

@@ -7,7 +7,9 @@ use crate::present::units;
 
 /// A row for each rule about a distribution.
 pub(super) fn drift_blocks(rules: &[ExpectationReport]) -> Vec<Block> {
-    let measured = rules.iter().filter_map(|rule| Some((rule, rule.drift.as_deref()?)));
+    let measured = rules
+        .iter()
+        .filter_map(|rule| Some((rule, rule.drift.as_deref()?)));
     let rows: Vec<Vec<Cell>> = measured.map(|(rule, drift)| cells(rule, drift)).collect();
     if rows.is_empty() {
         return Vec::new();
@@ -37,12 +39,25 @@ fn cells(rule: &ExpectationReport, drift: &DriftMeasures) -> Vec<Cell> {
         (Some(_), true) => ("holds", Some("good")),
         (Some(_), false) => ("does not hold", Some("bad")),
     };
-    let runs = drift.baseline_runs.map(|runs| format!(" ({})", units::counted(runs, "run"))).unwrap_or_default();
-    let measure = |value: Option<f64>| Cell::number(value.map(|value| format!("{value:.4}")).unwrap_or_default());
-    let share =
-        |value: Option<f64>| Cell::number(value.map(|value| format!("{:.2} %", 100.0 * value)).unwrap_or_default());
+    let runs = drift
+        .baseline_runs
+        .map(|runs| format!(" ({})", units::counted(runs, "run")))
+        .unwrap_or_default();
+    let measure = |value: Option<f64>| {
+        Cell::number(value.map(|value| format!("{value:.4}")).unwrap_or_default())
+    };
+    let share = |value: Option<f64>| {
+        Cell::number(
+            value
+                .map(|value| format!("{:.2} %", 100.0 * value))
+                .unwrap_or_default(),
+        )
+    };
     vec![
-        Cell { class, ..Cell::text(text) },
+        Cell {
+            class,
+            ..Cell::text(text)
+        },
         Cell::text(drift.column.clone()),
         Cell::text(format!("{}{runs}", drift.against)),
         Cell::text(rule.step.clone()),

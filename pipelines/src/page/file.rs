@@ -38,7 +38,11 @@ pub(crate) struct PageFile {
 impl PageArgs {
     /// Writes a page that says that the command is at work.
     pub fn begin(&self, of: impl Into<String>) -> Result<PageFile> {
-        let file = PageFile { path: self.report.clone(), of: of.into(), began: Instant::now() };
+        let file = PageFile {
+            path: self.report.clone(),
+            of: of.into(),
+            began: Instant::now(),
+        };
         if file.is_wanted() {
             let text = "The command is at work, or was ended before it could write how it went.";
             let mut page = Page {
@@ -98,7 +102,9 @@ impl PageFile {
     }
 
     fn write(&self, page: &Page) -> Result<()> {
-        let Some(path) = &self.path else { return Ok(()) };
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
         replace_file(path, page.html()?, "the page cannot be written")
     }
 }

@@ -30,7 +30,9 @@ impl Page {
 
     /// Adds series of a forecast.
     pub(super) fn add_forecast(&mut self, sink: &str, examples: &ForecastExamples) {
-        let mut blocks = vec![Block::Heading { text: format!("Series of {sink} and the end of their history") }];
+        let mut blocks = vec![Block::Heading {
+            text: format!("Series of {sink} and the end of their history"),
+        }];
         if let Some(reason) = &examples.without_history {
             blocks.push(Block::text(format!("The history is not drawn: {reason}.")));
         }
@@ -52,7 +54,10 @@ impl Page {
 
 /// `store_id CA_1, item_id FOODS_1_001`.
 fn title(series: &SeriesExample) -> String {
-    let keys = series.keys.iter().map(|key| format!("{} {}", key.name, key.value.as_deref().unwrap_or("null")));
+    let keys = series
+        .keys
+        .iter()
+        .map(|key| format!("{} {}", key.name, key.value.as_deref().unwrap_or("null")));
     let title = keys.collect::<Vec<_>>().join(", ");
     match title.char_indices().nth(KEYS_SHOWN) {
         Some((end, _)) => format!("{} ...", &title[..end]),
@@ -63,19 +68,30 @@ fn title(series: &SeriesExample) -> String {
 
 fn chart(examples: &ForecastExamples, series: &SeriesExample) -> Option<String> {
     // Days, so that labels stand at whole ones.
-    let unit = tick_nanoseconds(examples.time.data_type()).map_or(1.0, |tick| DAY_NANOSECONDS / tick as f64);
+    let unit = tick_nanoseconds(examples.time.data_type())
+        .map_or(1.0, |tick| DAY_NANOSECONDS / tick as f64);
     let place = |tick: i64| tick as f64 / unit;
     let history = Line {
         name: examples.label.clone().unwrap_or_default(),
-        points: series.history.iter().map(|point| (place(point.tick), point.value)).collect(),
+        points: series
+            .history
+            .iter()
+            .map(|point| (place(point.tick), point.value))
+            .collect(),
     };
     let forecast = Line {
         name: examples.prediction.clone(),
-        points: series.forecast.iter().map(|point| (place(point.tick), point.value)).collect(),
+        points: series
+            .forecast
+            .iter()
+            .map(|point| (place(point.tick), point.value))
+            .collect(),
     };
     // `prediction_q10` as `q10`.
     let quantile = |column: &str| {
-        let short = column.strip_prefix(&examples.prediction).and_then(|rest| rest.strip_prefix('_'));
+        let short = column
+            .strip_prefix(&examples.prediction)
+            .and_then(|rest| rest.strip_prefix('_'));
         short.unwrap_or(column).to_owned()
     };
     let band = examples.band.as_ref().map(|[low, high]| Band {
@@ -85,20 +101,31 @@ fn chart(examples: &ForecastExamples, series: &SeriesExample) -> Option<String> 
             .iter()
             .filter_map(|point| {
                 let [low, high] = point.band?;
-                Some(BandPoint { x: place(point.tick), low, high })
+                Some(BandPoint {
+                    x: place(point.tick),
+                    low,
+                    high,
+                })
             })
             .collect(),
     });
-    let lines: Vec<Line> = [history, forecast].into_iter().filter(|line| !line.points.is_empty()).collect();
+    let lines: Vec<Line> = [history, forecast]
+        .into_iter()
+        .filter(|line| !line.points.is_empty())
+        .collect();
     let places = || lines.iter().flat_map(|line| &line.points).map(|(x, _)| *x);
     let span = places().fold(f64::NEG_INFINITY, f64::max) - places().fold(f64::INFINITY, f64::min);
-    let is_dates = span >= DATES_FROM_DAYS && matches!(examples.time.data_type(), DataType::Timestamp(..));
+    let is_dates =
+        span >= DATES_FROM_DAYS && matches!(examples.time.data_type(), DataType::Timestamp(..));
     let x_text = |x: f64| {
         let text = examples.time_text((x * unit).round() as i64);
         // `2016-05-22T06:00:00`: the date or, of a few days, the day and the time.
         match text.get(..10).filter(|_| is_dates) {
             Some(date) => date.to_owned(),
-            None => text.get(5..16).filter(|_| text.contains('T')).map_or(text.clone(), |time| time.replace('T', " ")),
+            None => text
+                .get(5..16)
+                .filter(|_| text.contains('T'))
+                .map_or(text.clone(), |time| time.replace('T', " ")),
         }
     };
     let (x_title, y_title) = (examples.time.name().as_str(), "");

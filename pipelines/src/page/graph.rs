@@ -39,11 +39,17 @@ pub(super) struct FailedNode {
 }
 
 /// The nodes that faults are about; `folders` are those of sources, by name.
-pub(super) fn failed_nodes(pipeline: &Pipeline, fault: &Fault, folders: &BTreeMap<String, String>) -> Vec<FailedNode> {
+pub(super) fn failed_nodes(
+    pipeline: &Pipeline,
+    fault: &Fault,
+    folders: &BTreeMap<String, String>,
+) -> Vec<FailedNode> {
     let nodes = nodes(pipeline);
     let mut failed: Vec<FailedNode> = Vec::new();
     for fault in std::iter::once(fault).chain(fault.others()) {
-        let found = failed_node(fault.site(), folders, &|name| nodes.iter().any(|(node, _)| node == name));
+        let found = failed_node(fault.site(), folders, &|name| {
+            nodes.iter().any(|(node, _)| node == name)
+        });
         failed.extend(found.filter(|found| !failed.iter().any(|known| known.node == found.node)));
     }
     failed
@@ -55,7 +61,12 @@ fn failed_node(
     folders: &BTreeMap<String, String>,
     is_node: &dyn Fn(&str) -> bool,
 ) -> Option<FailedNode> {
-    let named = |node: String, shown: &str| is_node(&node).then(|| FailedNode { node, shown: shown.to_owned() });
+    let named = |node: String, shown: &str| {
+        is_node(&node).then(|| FailedNode {
+            node,
+            shown: shown.to_owned(),
+        })
+    };
     let of_step = |step: &str| {
         let node = step.split('.').next().unwrap_or_default();
         named(node.to_owned(), step)
@@ -72,7 +83,10 @@ fn failed_node(
     };
     let file = || {
         let file = site.file.as_deref()?;
-        let holds = |folder: &str| file.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+        let holds = |folder: &str| {
+            file.strip_prefix(folder)
+                .is_some_and(|rest| rest.starts_with('/'))
+        };
         let mut found = folders.iter().filter(|(_, folder)| holds(folder));
         let (source, _) = found.next().filter(|_| found.next().is_none())?;
         named(source.clone(), source)
@@ -99,8 +113,16 @@ pub(super) fn draw(pipeline: &Pipeline, failed: &[FailedNode]) -> Option<String>
         let mut style = StyleAttr::simple();
         style.fill_color = Some(Color::from_name(node.fill)?);
         let longest = node.label.lines().map(str::len).max().unwrap_or(1);
-        let size = Point::new(9.0 * longest as f64 + 24.0, 22.0 * node.label.lines().count() as f64 + 18.0);
-        let element = Element::create(ShapeKind::new_box(&node.label), style, Orientation::LeftToRight, size);
+        let size = Point::new(
+            9.0 * longest as f64 + 24.0,
+            22.0 * node.label.lines().count() as f64 + 18.0,
+        );
+        let element = Element::create(
+            ShapeKind::new_box(&node.label),
+            style,
+            Orientation::LeftToRight,
+            size,
+        );
         handles.insert(name.clone(), graph.add_node(element));
     }
     for (name, node) in &nodes {
@@ -112,27 +134,57 @@ pub(super) fn draw(pipeline: &Pipeline, failed: &[FailedNode]) -> Option<String>
     }
     let mut svg = SVGWriter::new();
     graph.do_it(false, false, false, &mut svg);
-    let corners = handles.values().map(|handle| graph.pos(*handle).bbox(true).1);
-    let corner = corners.fold(Point::zero(), |most, corner| Point::new(most.x.max(corner.x), most.y.max(corner.y)));
-    Some(with_size(&svg.finalize(), Point::new(corner.x + RIGHT_MARGIN, corner.y + BOTTOM_MARGIN)))
+    let corners = handles
+        .values()
+        .map(|handle| graph.pos(*handle).bbox(true).1);
+    let corner = corners.fold(Point::zero(), |most, corner| {
+        Point::new(most.x.max(corner.x), most.y.max(corner.y))
+    });
+    Some(with_size(
+        &svg.finalize(),
+        Point::new(corner.x + RIGHT_MARGIN, corner.y + BOTTOM_MARGIN),
+    ))
 }
 
 /// The drawing with another size: the library's ends at the last box, and curves make it far too high.
 fn with_size(svg: &str, size: Point) -> String {
-    let Some((before, rest)) = svg.split_once("viewBox=\"0 0 ") else { return svg.to_owned() };
-    let Some((_, after)) = rest.split_once('"') else { return svg.to_owned() };
+    let Some((before, rest)) = svg.split_once("viewBox=\"0 0 ") else {
+        return svg.to_owned();
+    };
+    let Some((_, after)) = rest.split_once('"') else {
+        return svg.to_owned();
+    };
     let head = before.rfind("<svg").map_or(before, |at| &before[..at]);
-    let Point { x: width, y: height } = size;
-    format!("{head}<svg width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\"{after}")
+    let Point {
+        x: width,
+        y: height,
+    } = size;
+    format!(
+        "{head}<svg width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\"{after}"
+    )
 }
 
 fn nodes(pipeline: &Pipeline) -> Vec<(String, GraphNode)> {
     let sources = pipeline.sources.iter().map(|source| {
         let label = format!("{}\n({})", source.name, source.format);
-        (source.name.clone(), GraphNode { label, fill: "lightblue", inputs: Vec::new() })
+        (
+            source.name.clone(),
+            GraphNode {
+                label,
+                fill: "lightblue",
+                inputs: Vec::new(),
+            },
+        )
     });
-    let names: Vec<&str> = pipeline.sources.iter().map(|source| source.name.as_str()).collect();
-    let names: Vec<&str> = names.into_iter().chain(pipeline.nodes.iter().map(|node| node.name.as_str())).collect();
+    let names: Vec<&str> = pipeline
+        .sources
+        .iter()
+        .map(|source| source.name.as_str())
+        .collect();
+    let names: Vec<&str> = names
+        .into_iter()
+        .chain(pipeline.nodes.iter().map(|node| node.name.as_str()))
+        .collect();
     let steps = pipeline.nodes.iter().map(|node| {
         let mut inputs = match &node.input {
             NodeInput::From(from) => vec![from.clone()],
@@ -140,11 +192,22 @@ fn nodes(pipeline: &Pipeline) -> Vec<(String, GraphNode)> {
             NodeInput::Sql(query) => {
                 let is_letter = |c: char| c.is_alphanumeric() || c == '_';
                 let words: Vec<&str> = query.split(|c| !is_letter(c)).collect();
-                names.iter().filter(|name| words.contains(*name)).map(|name| (*name).to_owned()).collect()
+                names
+                    .iter()
+                    .filter(|name| words.contains(*name))
+                    .map(|name| (*name).to_owned())
+                    .collect()
             }
         };
-        let joined = node.steps.iter().filter_map(|step| step.config["with"].as_str());
-        inputs.extend(joined.filter(|with| names.contains(with)).map(str::to_owned));
+        let joined = node
+            .steps
+            .iter()
+            .filter_map(|step| step.config["with"].as_str());
+        inputs.extend(
+            joined
+                .filter(|with| names.contains(with))
+                .map(str::to_owned),
+        );
         let mut kinds: Vec<&str> = node.steps.iter().map(|step| step.kind.as_str()).collect();
         kinds.dedup();
         let more = kinds.len().saturating_sub(STEPS_SHOWN);
@@ -154,7 +217,14 @@ fn nodes(pipeline: &Pipeline) -> Vec<(String, GraphNode)> {
         if more > 0 {
             label += &format!("\nand {more} more");
         }
-        (node.name.clone(), GraphNode { label, fill: "white", inputs })
+        (
+            node.name.clone(),
+            GraphNode {
+                label,
+                fill: "white",
+                inputs,
+            },
+        )
     });
     let sink = |sink: &PipelineSink, kind: &str| {
         let node = GraphNode {
@@ -164,14 +234,29 @@ fn nodes(pipeline: &Pipeline) -> Vec<(String, GraphNode)> {
         };
         (format!("sink {}", sink.name), node)
     };
-    let written = pipeline.sinks.iter().map(|known| sink(known, &known.format));
-    let trained = pipeline.trainings.iter().map(|known| sink(known, &known.format));
+    let written = pipeline
+        .sinks
+        .iter()
+        .map(|known| sink(known, &known.format));
+    let trained = pipeline
+        .trainings
+        .iter()
+        .map(|known| sink(known, &known.format));
     let forecasts = pipeline.predictions.iter().map(|known| {
         let (name, mut node) = sink(known, "predict");
-        node.inputs.extend(known.config["model"].as_str().map(|model| format!("sink {model}")));
+        node.inputs.extend(
+            known.config["model"]
+                .as_str()
+                .map(|model| format!("sink {model}")),
+        );
         (name, node)
     });
-    sources.chain(steps).chain(written).chain(trained).chain(forecasts).collect()
+    sources
+        .chain(steps)
+        .chain(written)
+        .chain(trained)
+        .chain(forecasts)
+        .collect()
 }
 
 #[cfg(test)]
@@ -192,15 +277,33 @@ mod tests {
         let fault = || Fault::new(codes::BAD_ROW, "wrong");
         let placed = |path: &str| fault().at(Some(&at(path)));
         let cases = [
-            (placed("steps.features.do[1].lag.columns[0]"), Some(("features", "features.lag"))),
-            (placed("steps.features.do[1].lag").step("features.lag[2]"), Some(("features", "features.lag[2]"))),
-            (placed("steps.features.from"), Some(("features", "features"))),
-            (placed("sources.demand.parquet.path"), Some(("demand", "demand"))),
+            (
+                placed("steps.features.do[1].lag.columns[0]"),
+                Some(("features", "features.lag")),
+            ),
+            (
+                placed("steps.features.do[1].lag").step("features.lag[2]"),
+                Some(("features", "features.lag[2]")),
+            ),
+            (
+                placed("steps.features.from"),
+                Some(("features", "features")),
+            ),
+            (
+                placed("sources.demand.parquet.path"),
+                Some(("demand", "demand")),
+            ),
             (placed("sinks.out.parquet"), Some(("sink out", "out"))),
             (placed("split.train"), None),
-            (fault().step("features.expect"), Some(("features", "features.expect"))),
+            (
+                fault().step("features.expect"),
+                Some(("features", "features.expect")),
+            ),
             (fault().step("gone.expect"), None),
-            (fault().file("/data/demand/a.parquet"), Some(("demand", "demand"))),
+            (
+                fault().file("/data/demand/a.parquet"),
+                Some(("demand", "demand")),
+            ),
             (fault().file("/data/demand_of_2016/a.parquet"), None),
             (fault(), None),
         ];
@@ -208,7 +311,10 @@ mod tests {
         let is_node = |name: &str| ["demand", "features", "sink out"].contains(&name);
         for (fault, expected) in cases {
             let found = failed_node(fault.site(), &folders, &is_node);
-            let expected = expected.map(|(node, shown)| FailedNode { node: node.to_owned(), shown: shown.to_owned() });
+            let expected = expected.map(|(node, shown)| FailedNode {
+                node: node.to_owned(),
+                shown: shown.to_owned(),
+            });
             assert_eq!(found, expected, "{fault:?}");
         }
     }

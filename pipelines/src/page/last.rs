@@ -39,16 +39,37 @@ pub(crate) fn last_page(pipeline: &Pipeline, outputs: &[LastOutput]) -> Page {
         match &output.seen {
             Some(SeenFiles { rows, files, bytes }) => {
                 let rows = rows.map_or_else(Cell::default, count);
-                vec![sink, rows, count(*files), Cell::number(units::bytes(*bytes)), place, Cell::default()]
+                vec![
+                    sink,
+                    rows,
+                    count(*files),
+                    Cell::number(units::bytes(*bytes)),
+                    place,
+                    Cell::default(),
+                ]
             }
             None => {
-                let state = Cell { class: Some("bad"), ..Cell::text("nothing is published") };
-                vec![sink, Cell::default(), Cell::default(), Cell::default(), place, state]
+                let state = Cell {
+                    class: Some("bad"),
+                    ..Cell::text("nothing is published")
+                };
+                vec![
+                    sink,
+                    Cell::default(),
+                    Cell::default(),
+                    Cell::default(),
+                    place,
+                    state,
+                ]
             }
         }
     });
     let head = ["sink", "#rows", "#files", "#size", "place", ""];
-    page.add("outputs", "Outputs", vec![Block::table("Outputs", &head, rows.collect())]);
+    page.add(
+        "outputs",
+        "Outputs",
+        vec![Block::table("Outputs", &head, rows.collect())],
+    );
     page.add("pipeline", "Pipeline", graph_blocks(pipeline, &[]));
     page
 }

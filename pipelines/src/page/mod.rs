@@ -127,31 +127,54 @@ struct ColumnCard {
 
 impl Block {
     fn text(text: impl Into<String>) -> Block {
-        Block::Text { text: text.into(), class: None }
+        Block::Text {
+            text: text.into(),
+            class: None,
+        }
     }
 
     /// A table; names of columns that begin with `#` are of numbers.
     fn table(label: &str, head: &[&str], rows: Vec<Vec<Cell>>) -> Block {
         let head = head.iter().map(|text| match text.strip_prefix('#') {
-            Some(text) => Head { text: text.to_owned(), is_number: true },
-            None => Head { text: (*text).to_owned(), is_number: false },
+            Some(text) => Head {
+                text: text.to_owned(),
+                is_number: true,
+            },
+            None => Head {
+                text: (*text).to_owned(),
+                is_number: false,
+            },
         });
-        Block::Table { label: label.to_owned(), head: head.collect(), rows }
+        Block::Table {
+            label: label.to_owned(),
+            head: head.collect(),
+            rows,
+        }
     }
 }
 
 impl Cell {
     fn text(text: impl Into<String>) -> Cell {
-        Cell { text: text.into(), ..Cell::default() }
+        Cell {
+            text: text.into(),
+            ..Cell::default()
+        }
     }
 
     /// A text that is broken into lines.
     fn long(text: impl Into<String>) -> Cell {
-        Cell { class: Some("long"), ..Cell::text(text) }
+        Cell {
+            class: Some("long"),
+            ..Cell::text(text)
+        }
     }
 
     fn number(text: impl Into<String>) -> Cell {
-        Cell { text: text.into(), class: Some("number"), bar: None }
+        Cell {
+            text: text.into(),
+            class: Some("number"),
+            bar: None,
+        }
     }
 }
 
@@ -172,9 +195,12 @@ impl Page {
     }
 
     fn html(&self) -> Result<String> {
-        let failed = |error: minijinja::Error| Fault::internal("a page that cannot be made").cause(error);
+        let failed =
+            |error: minijinja::Error| Fault::internal("a page that cannot be made").cause(error);
         let mut templates = Environment::new();
-        templates.add_template("page.html", TEMPLATE).map_err(failed)?;
+        templates
+            .add_template("page.html", TEMPLATE)
+            .map_err(failed)?;
         templates
             .get_template("page.html")
             .and_then(|page| page.render(context! { page => Value::from(Serde(self)) }))
@@ -186,5 +212,8 @@ impl Page {
 fn drawn(draw: impl FnOnce() -> Option<String>) -> Option<String> {
     let svg = catch_panic(|| Ok(draw())).ok().flatten()?;
     // Inside of a page, a drawing has no head of its own.
-    Some(svg.find("<svg").map_or_else(|| svg.clone(), |at| svg[at..].to_owned()))
+    Some(
+        svg.find("<svg")
+            .map_or_else(|| svg.clone(), |at| svg[at..].to_owned()),
+    )
 }

@@ -33,24 +33,45 @@ pub(super) fn run_page(pipeline: &Pipeline, report: &RunReport, facts: &RunFacts
         (None, true) => "found nothing new".to_owned(),
         (None, false) => "complete".to_owned(),
     };
-    let interval = report.interval.as_ref().map(|known| format!(", {} to {}", known.from, known.to));
+    let interval = report
+        .interval
+        .as_ref()
+        .map(|known| format!(", {} to {}", known.from, known.to));
     let mut page = Page {
         title: report.pipeline.clone(),
-        subtitle: format!("{state}, {:.1} s, at {}{}", record.total, now(), interval.unwrap_or_default()),
+        subtitle: format!(
+            "{state}, {:.1} s, at {}{}",
+            record.total,
+            now(),
+            interval.unwrap_or_default()
+        ),
         ..Page::default()
     };
     page.add("run", "Run", run_blocks(Some(report), facts));
     page.add("pipeline", "Pipeline", graph_blocks(pipeline, &[]));
     page.add("outputs", "Outputs", output_blocks(report));
-    page.add("expectations", "Expectations", expectation_blocks(&report.expectations));
+    page.add(
+        "expectations",
+        "Expectations",
+        expectation_blocks(&report.expectations),
+    );
     page.add("drift", "Drift", drift_blocks(&report.expectations));
-    page.add("models", "Models", report.models.iter().flat_map(model_blocks).collect());
+    page.add(
+        "models",
+        "Models",
+        report.models.iter().flat_map(model_blocks).collect(),
+    );
     page.add("forecasts", "Forecasts", forecast_blocks(report));
     page
 }
 
 /// A page that tells why a run failed, and how far it came. Without a pipeline, its spec could not be read.
-pub(super) fn failed_run_page(of: &str, pipeline: Option<&Pipeline>, fault: &Fault, facts: &RunFacts) -> Page {
+pub(super) fn failed_run_page(
+    of: &str,
+    pipeline: Option<&Pipeline>,
+    fault: &Fault,
+    facts: &RunFacts,
+) -> Page {
     let record = &facts.record;
     let mut page = failed_page(pipeline.map_or(of, |pipeline| &pipeline.name), fault);
     page.add("run", "Run", run_blocks(None, facts));
@@ -58,10 +79,19 @@ pub(super) fn failed_run_page(of: &str, pipeline: Option<&Pipeline>, fault: &Fau
         let failed = graph::failed_nodes(pipeline, fault, &record.folders);
         page.add("pipeline", "Pipeline", graph_blocks(pipeline, &failed));
     }
-    page.add("expectations", "Expectations", expectation_blocks(record.rules.rules()));
+    page.add(
+        "expectations",
+        "Expectations",
+        expectation_blocks(record.rules.rules()),
+    );
     page.add("drift", "Drift", drift_blocks(record.rules.rules()));
     let trainings = record.epochs.iter().flat_map(|(sink, epochs)| {
-        [Block::Heading { text: format!("{sink}, of which nothing was published") }, epochs_table(epochs)]
+        [
+            Block::Heading {
+                text: format!("{sink}, of which nothing was published"),
+            },
+            epochs_table(epochs),
+        ]
     });
     page.add("models", "Models", trainings.collect());
     page
@@ -71,10 +101,20 @@ pub(super) fn graph_blocks(pipeline: &Pipeline, failed: &[FailedNode]) -> Vec<Bl
     let names: Vec<&str> = failed.iter().map(|failed| failed.shown.as_str()).collect();
     let label = match names.as_slice() {
         [] => "The graph of the pipeline".to_owned(),
-        names => format!("The graph of the pipeline; what failed: {}", names.join(", ")),
+        names => format!(
+            "The graph of the pipeline; what failed: {}",
+            names.join(", ")
+        ),
     };
     let drawing = drawn(|| graph::draw(pipeline, failed));
-    drawing.map(|svg| Block::Chart { label, class: "drawing", svg }).into_iter().collect()
+    drawing
+        .map(|svg| Block::Chart {
+            label,
+            class: "drawing",
+            svg,
+        })
+        .into_iter()
+        .collect()
 }
 
 impl Page {
@@ -86,13 +126,27 @@ impl Page {
         let ago = |at: usize| (at as f64) + 1.0 - costs.len() as f64;
         let line = Line {
             name: "seconds".to_owned(),
-            points: costs.iter().enumerate().map(|(at, cost)| (ago(at), cost.seconds)).collect(),
+            points: costs
+                .iter()
+                .enumerate()
+                .map(|(at, cost)| (ago(at), cost.seconds))
+                .collect(),
         };
         let chart = drawn(|| charts::lines("runs, this one at 0", "seconds", &[line]));
         let label = "Seconds of the passes of each run".to_owned();
-        let mut blocks: Vec<Block> = chart.map(|svg| Block::Chart { label, class: "chart", svg }).into_iter().collect();
+        let mut blocks: Vec<Block> = chart
+            .map(|svg| Block::Chart {
+                label,
+                class: "chart",
+                svg,
+            })
+            .into_iter()
+            .collect();
         let rows = costs.iter().enumerate().rev().map(|(at, cost)| {
-            let longest = cost.longest.as_ref().map(|(pass, seconds)| format!("{pass} ({seconds:.2} s)"));
+            let longest = cost
+                .longest
+                .as_ref()
+                .map(|(pass, seconds)| format!("{pass} ({seconds:.2} s)"));
             vec![
                 Cell::number(format!("{}", ago(at))),
                 Cell::number(format!("{:.2}", cost.seconds)),
@@ -101,27 +155,50 @@ impl Page {
             ]
         });
         blocks.push(Block::text(next_cost(costs)));
-        blocks.push(Block::table("Runs", &["#run", "#seconds", "#read", "longest pass"], rows.collect()));
+        blocks.push(Block::table(
+            "Runs",
+            &["#run", "#seconds", "#read", "longest pass"],
+            rows.collect(),
+        ));
         self.add("costs", "Cost of the last runs", blocks);
     }
 }
 
 /// What the next run should take: the middle of what the last ones took.
 fn next_cost(costs: &[RunCost]) -> String {
-    let mut seconds: Vec<f64> = costs.iter().rev().take(RUNS_FORETELLING).map(|cost| cost.seconds).collect();
+    let mut seconds: Vec<f64> = costs
+        .iter()
+        .rev()
+        .take(RUNS_FORETELLING)
+        .map(|cost| cost.seconds)
+        .collect();
     seconds.sort_by(f64::total_cmp);
     let at = |place: usize| seconds.get(place).copied().unwrap_or_default();
-    let (count, middle, most) = (seconds.len(), at(seconds.len() / 2), at(seconds.len().saturating_sub(1)));
-    format!("By the last {count}, the next run takes about {middle:.2} s (they took {:.2} s to {most:.2} s).", at(0))
+    let (count, middle, most) = (
+        seconds.len(),
+        at(seconds.len() / 2),
+        at(seconds.len().saturating_sub(1)),
+    );
+    format!(
+        "By the last {count}, the next run takes about {middle:.2} s (they took {:.2} s to {most:.2} s).",
+        at(0)
+    )
 }
 
 fn run_blocks(report: Option<&RunReport>, facts: &RunFacts) -> Vec<Block> {
-    let RunFacts { record, memory_limit } = facts;
+    let RunFacts {
+        record,
+        memory_limit,
+    } = facts;
     let mut blocks = pass_blocks(report, record);
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let resident = Line {
         name: "resident memory".to_owned(),
-        points: record.memory.iter().map(|sample| (sample.at, mib(sample.bytes))).collect(),
+        points: record
+            .memory
+            .iter()
+            .map(|sample| (sample.at, mib(sample.bytes)))
+            .collect(),
     };
     let limit = memory_limit.map(|limit| Line {
         name: "limit (--memory)".to_owned(),
@@ -129,10 +206,19 @@ fn run_blocks(report: Option<&RunReport>, facts: &RunFacts) -> Vec<Block> {
     });
     let memory: Vec<Line> = std::iter::once(resident).chain(limit).collect();
     if let Some(svg) = drawn(|| charts::lines("seconds", "MiB", &memory)) {
-        blocks.push(Block::Chart { label: "Memory beside its limit".to_owned(), class: "chart", svg });
+        blocks.push(Block::Chart {
+            label: "Memory beside its limit".to_owned(),
+            class: "chart",
+            svg,
+        });
     }
     blocks.extend(record.workers.table());
-    blocks.extend(record.warnings.iter().map(|warning| Block::text(format!("Warning: {warning}"))));
+    blocks.extend(
+        record
+            .warnings
+            .iter()
+            .map(|warning| Block::text(format!("Warning: {warning}"))),
+    );
     let Some(report) = report else { return blocks };
     if let Some(ladder) = &report.ladder {
         let mut add = |what: &str, names: &[String]| {
@@ -168,12 +254,21 @@ fn pass_blocks(report: Option<&RunReport>, record: &TimelineRecord) -> Vec<Block
             (Some(_), None) => Cell::default(),
             (None, None) => failed_pass_state(pass),
         };
-        let bar = Bar { from: 100.0 * pass.from / total, width: 100.0 * (end - pass.from) / total };
-        let rows_in = told.map(|told| told.rows_in).or_else(|| report.is_none().then_some(pass.rows));
+        let bar = Bar {
+            from: 100.0 * pass.from / total,
+            width: 100.0 * (end - pass.from) / total,
+        };
+        let rows_in = told
+            .map(|told| told.rows_in)
+            .or_else(|| report.is_none().then_some(pass.rows));
         vec![
             Cell::text(pass.label.clone()),
             what,
-            Cell { text: format!("from {:.2} s to {end:.2} s", pass.from), bar: Some(bar), class: None },
+            Cell {
+                text: format!("from {:.2} s to {end:.2} s", pass.from),
+                bar: Some(bar),
+                class: None,
+            },
             Cell::number(format!("{:.2}", end - pass.from)),
             count(rows_in),
             count(told.map(|told| told.rows_in - told.rows_read())),
@@ -181,7 +276,16 @@ fn pass_blocks(report: Option<&RunReport>, record: &TimelineRecord) -> Vec<Block
             Cell::number(units::bytes(pass.bytes)),
         ]
     });
-    let head = ["pass", "", "time", "#seconds", "#rows in", "#not read", "#rows out", "#read"];
+    let head = [
+        "pass",
+        "",
+        "time",
+        "#seconds",
+        "#rows in",
+        "#not read",
+        "#rows out",
+        "#read",
+    ];
     let mut blocks = vec![Block::table("Passes", &head, rows.collect())];
     let last = record.passes.last().filter(|_| report.is_none());
     blocks.extend(last.map(|last| {
@@ -197,7 +301,10 @@ fn pass_blocks(report: Option<&RunReport>, record: &TimelineRecord) -> Vec<Block
 
 fn failed_pass_state(pass: &PassTime) -> Cell {
     match (pass.to, pass.reused) {
-        (None, _) => Cell { class: Some("bad"), ..Cell::text("did not end") },
+        (None, _) => Cell {
+            class: Some("bad"),
+            ..Cell::text("did not end")
+        },
         (Some(_), true) => Cell::text("reused"),
         (Some(_), false) => Cell::text("done"),
     }
@@ -217,18 +324,31 @@ fn output_blocks(report: &RunReport) -> Vec<Block> {
             Cell::text(output.path.clone()),
         ]
     });
-    blocks.push(Block::table("Outputs", &["sink", "#rows", "#files", "#size", "place"], rows.collect()));
+    blocks.push(Block::table(
+        "Outputs",
+        &["sink", "#rows", "#files", "#size", "place"],
+        rows.collect(),
+    ));
     for output in &report.outputs {
-        blocks.push(Block::Heading { text: format!("Columns of {} and where they come from", output.sink) });
+        blocks.push(Block::Heading {
+            text: format!("Columns of {} and where they come from", output.sink),
+        });
         let rows = output.columns.iter().take(COLUMNS_SHOWN).map(|column| {
-            let from = column.from.iter().map(|origin| format!("{}.{}", origin.source, origin.column));
+            let from = column
+                .from
+                .iter()
+                .map(|origin| format!("{}.{}", origin.source, origin.column));
             vec![
                 Cell::text(column.name.clone()),
                 Cell::text(column.data_type.clone()),
                 Cell::long(from.collect::<Vec<_>>().join(", ")),
             ]
         });
-        blocks.push(Block::table("Columns", &["column", "type", "from"], rows.collect()));
+        blocks.push(Block::table(
+            "Columns",
+            &["column", "type", "from"],
+            rows.collect(),
+        ));
     }
     blocks
 }
@@ -238,9 +358,17 @@ fn expectation_blocks(rules: &[ExpectationReport]) -> Vec<Block> {
         return Vec::new();
     }
     let rows = rules.iter().map(|rule| {
-        let (text, class) = if rule.holds { ("holds", "good") } else { ("does not hold", "bad") };
+        let (text, class) = if rule.holds {
+            ("holds", "good")
+        } else {
+            ("does not hold", "bad")
+        };
         vec![
-            Cell { text: text.to_owned(), class: Some(class), bar: None },
+            Cell {
+                text: text.to_owned(),
+                class: Some(class),
+                bar: None,
+            },
             Cell::long(rule.rule.clone()),
             Cell::text(rule.step.clone()),
             Cell::number(units::grouped(rule.rows)),
@@ -249,13 +377,27 @@ fn expectation_blocks(rules: &[ExpectationReport]) -> Vec<Block> {
             Cell::long(rule.found.clone()),
         ]
     });
-    vec![Block::table("Rules", &["", "rule", "step", "#rows", "#violations", "#quarantined", "found"], rows.collect())]
+    vec![Block::table(
+        "Rules",
+        &[
+            "",
+            "rule",
+            "step",
+            "#rows",
+            "#violations",
+            "#quarantined",
+            "found",
+        ],
+        rows.collect(),
+    )]
 }
 
 fn model_blocks(model: &ModelReport) -> Vec<Block> {
     let learned = &model.learned;
     let mut blocks = vec![
-        Block::Heading { text: model.sink.clone() },
+        Block::Heading {
+            text: model.sink.clone(),
+        },
         Block::text(format!(
             "{} parameters from {}, validated on {}.",
             units::grouped(learned.parameters),
@@ -265,10 +407,18 @@ fn model_blocks(model: &ModelReport) -> Vec<Block> {
     ];
     let loss = [Line {
         name: "loss".to_owned(),
-        points: learned.curve.iter().map(|(step, loss)| (*step as f64, *loss)).collect(),
+        points: learned
+            .curve
+            .iter()
+            .map(|(step, loss)| (*step as f64, *loss))
+            .collect(),
     }];
     if let Some(svg) = drawn(|| charts::lines("step", "loss", &loss)) {
-        blocks.push(Block::Chart { label: format!("Loss of {} by step", model.sink), class: "chart", svg });
+        blocks.push(Block::Chart {
+            label: format!("Loss of {} by step", model.sink),
+            class: "chart",
+            svg,
+        });
     }
     blocks.push(epochs_table(&learned.epochs));
     blocks
@@ -276,15 +426,22 @@ fn model_blocks(model: &ModelReport) -> Vec<Block> {
 
 fn epochs_table(epochs: &[EpochReport]) -> Block {
     let rows = epochs.iter().map(|epoch| {
-        let validation: Vec<String> =
-            epoch.validation.iter().map(|(name, value)| format!("{name} {value:.5}")).collect();
+        let validation: Vec<String> = epoch
+            .validation
+            .iter()
+            .map(|(name, value)| format!("{name} {value:.5}"))
+            .collect();
         vec![
             Cell::number(epoch.epoch.to_string()),
             Cell::number(format!("{:.5}", epoch.loss)),
             Cell::long(validation.join(", ")),
         ]
     });
-    Block::table("Epochs", &["#epoch", "#loss", "on validation rows"], rows.collect())
+    Block::table(
+        "Epochs",
+        &["#epoch", "#loss", "on validation rows"],
+        rows.collect(),
+    )
 }
 
 fn forecast_blocks(report: &RunReport) -> Vec<Block> {

@@ -24,7 +24,13 @@ pub(crate) struct RunPage {
 impl RunPage {
     /// The page of a run that has not begun.
     pub fn new(file: PageFile) -> RunPage {
-        RunPage { file, timeline: None, pipeline: None, memory_limit: None, page: None }
+        RunPage {
+            file,
+            timeline: None,
+            pipeline: None,
+            memory_limit: None,
+            page: None,
+        }
     }
 
     /// What listens to the run.
@@ -47,7 +53,9 @@ impl RunPage {
 
     /// Makes the page of a run that succeeded, while its session is there.
     pub fn make(&mut self, report: &RunReport, session: &Session) -> Result<()> {
-        let Some(pipeline) = self.pipeline.as_ref().filter(|_| self.file.is_wanted()) else { return Ok(()) };
+        let Some(pipeline) = self.pipeline.as_ref().filter(|_| self.file.is_wanted()) else {
+            return Ok(());
+        };
         let mut page = run_page(pipeline, report, &self.facts());
         page.add_profiles(&session.compared_profiles(pipeline, report)?);
         for forecast in &report.forecasts {
@@ -65,12 +73,25 @@ impl RunPage {
     /// Writes the page.
     pub fn finish(mut self, ended: Result<RunReport>) -> Result<RunReport> {
         let page = self.page.take();
-        let failed = |fault: &_| failed_run_page(self.file.of(), self.pipeline.as_ref(), fault, &self.facts());
-        self.file.finish_with(ended, |_| page.ok_or_else(|| Fault::internal("a run without its page")), failed)
+        let failed = |fault: &_| {
+            failed_run_page(self.file.of(), self.pipeline.as_ref(), fault, &self.facts())
+        };
+        self.file.finish_with(
+            ended,
+            |_| page.ok_or_else(|| Fault::internal("a run without its page")),
+            failed,
+        )
     }
 
     fn facts(&self) -> RunFacts {
-        let record = self.timeline.as_ref().map(|timeline| timeline.record()).unwrap_or_default();
-        RunFacts { record, memory_limit: self.memory_limit }
+        let record = self
+            .timeline
+            .as_ref()
+            .map(|timeline| timeline.record())
+            .unwrap_or_default();
+        RunFacts {
+            record,
+            memory_limit: self.memory_limit,
+        }
     }
 }

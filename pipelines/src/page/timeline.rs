@@ -68,14 +68,26 @@ pub(super) struct MemorySample {
 
 impl Timeline {
     pub fn new(inner: Arc<dyn EventListener>) -> Timeline {
-        Timeline { inner, began: Instant::now(), seen: Mutex::default() }
+        Timeline {
+            inner,
+            began: Instant::now(),
+            seen: Mutex::default(),
+        }
     }
 
     /// What was heard until now.
     pub(super) fn record(&self) -> TimelineRecord {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut seen = self
+            .seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         seen.total = self.began.elapsed().as_secs_f64();
-        seen.memory.extend(resident_bytes().map(|bytes| MemorySample { at: seen.total, bytes }));
+        seen.memory
+            .extend(resident_bytes().map(|bytes| MemorySample {
+                at: seen.total,
+                bytes,
+            }));
         seen
     }
 
@@ -83,9 +95,22 @@ impl Timeline {
         let now = self.began.elapsed().as_secs_f64();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Event::PassStarted { number, total, label, .. } => {
+            Event::PassStarted {
+                number,
+                total,
+                label,
+                ..
+            } => {
                 let (label, number) = (label.clone(), *number);
-                seen.passes.push(PassTime { label, from: now, to: None, number, reused: false, rows: 0, bytes: 0 });
+                seen.passes.push(PassTime {
+                    label,
+                    from: now,
+                    to: None,
+                    number,
+                    reused: false,
+                    rows: 0,
+                    bytes: 0,
+                });
                 seen.pass_count = *total;
             }
             Event::PassDone { reused, rows, .. } => {
@@ -99,8 +124,14 @@ impl Timeline {
                     pass.bytes += bytes;
                 }
             }
-            Event::Warning { message } if seen.warnings.len() < WARNINGS_MAX => seen.warnings.push(message.clone()),
-            Event::Discovered { source, folder: Some(folder), .. } => {
+            Event::Warning { message } if seen.warnings.len() < WARNINGS_MAX => {
+                seen.warnings.push(message.clone())
+            }
+            Event::Discovered {
+                source,
+                folder: Some(folder),
+                ..
+            } => {
                 seen.folders.insert(source.clone(), folder.clone());
             }
             Event::TrainingEpoch { sink, epoch, .. } => {
@@ -114,7 +145,10 @@ impl Timeline {
                 seen.workers.hear(event);
             }
         }
-        if seen.memory.last().is_none_or(|last| now - last.at >= SAMPLE_EVERY.as_secs_f64())
+        if seen
+            .memory
+            .last()
+            .is_none_or(|last| now - last.at >= SAMPLE_EVERY.as_secs_f64())
             && let Some(bytes) = resident_bytes()
         {
             if seen.memory.len() == SAMPLES_MAX {

@@ -36,7 +36,11 @@ impl WorkerLog {
     /// Takes in an event.
     pub fn hear(&mut self, event: &Event) {
         match event {
-            Event::WorkerJoined { worker, slots, memory_bytes } => {
+            Event::WorkerJoined {
+                worker,
+                slots,
+                memory_bytes,
+            } => {
                 if let Some(known) = self.worker(worker) {
                     (known.slots, known.memory_bytes, known.lost) = (*slots, *memory_bytes, None);
                 }
@@ -46,7 +50,13 @@ impl WorkerLog {
                     known.lost = Some(why.clone());
                 }
             }
-            Event::WorkerMoved { worker, rows, bytes, spilled_bytes, cpu_seconds } => {
+            Event::WorkerMoved {
+                worker,
+                rows,
+                bytes,
+                spilled_bytes,
+                cpu_seconds,
+            } => {
                 if let Some(known) = self.worker(worker) {
                     known.rows += rows;
                     known.bytes += bytes;
@@ -60,7 +70,11 @@ impl WorkerLog {
             Event::TaskEnded { task, outcome, .. } => {
                 let worker = self.tasks.remove(task);
                 if let Some(known) = worker.and_then(|worker| self.workers.get_mut(&worker)) {
-                    *(if *outcome == "done" { &mut known.done } else { &mut known.other }) += 1;
+                    *(if *outcome == "done" {
+                        &mut known.done
+                    } else {
+                        &mut known.other
+                    }) += 1;
                 }
             }
             _ => {}
@@ -80,7 +94,10 @@ impl WorkerLog {
             let count = |count: u64| Cell::number(units::grouped(count));
             let state = match &used.lost {
                 None => Cell::default(),
-                Some(why) => Cell { class: Some("bad"), ..Cell::text(format!("lost: {why}")) },
+                Some(why) => Cell {
+                    class: Some("bad"),
+                    ..Cell::text(format!("lost: {why}"))
+                },
             };
             vec![
                 Cell::text(address.clone()),
@@ -95,8 +112,18 @@ impl WorkerLog {
                 state,
             ]
         };
-        let head =
-            ["worker", "#slots", "#memory", "#tasks", "#not done", "#rows", "#read", "#spilled", "#CPU seconds", ""];
+        let head = [
+            "worker",
+            "#slots",
+            "#memory",
+            "#tasks",
+            "#not done",
+            "#rows",
+            "#read",
+            "#spilled",
+            "#CPU seconds",
+            "",
+        ];
         let rows: Vec<_> = self.workers.iter().map(row).collect();
         (!rows.is_empty()).then(|| Block::table("Workers", &head, rows))
     }

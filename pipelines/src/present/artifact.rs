@@ -11,14 +11,27 @@ use forebay_run::{Artifact, LearnedFinding, StepFit};
 pub(crate) fn show(artifact: &Artifact, rows: usize) -> Result<String> {
     let mut text = format!("artifact {} of {}\n", artifact.id, artifact.pipeline.name);
     for (source, schema) in &artifact.schemas {
-        let columns = schema.fields().iter().map(|field| format!("{} {}", field.name(), type_label(field.data_type())));
-        text += &format!("\nsource {source}: {}\n", columns.collect::<Vec<_>>().join(", "));
+        let columns = schema
+            .fields()
+            .iter()
+            .map(|field| format!("{} {}", field.name(), type_label(field.data_type())));
+        text += &format!(
+            "\nsource {source}: {}\n",
+            columns.collect::<Vec<_>>().join(", ")
+        );
     }
     if !artifact.fits.is_empty() {
         text.push('\n');
     }
-    for StepFit { step, since, reason } in &artifact.fits {
-        let since = since.as_ref().map_or_else(String::new, |since| format!(" at {since}"));
+    for StepFit {
+        step,
+        since,
+        reason,
+    } in &artifact.fits
+    {
+        let since = since
+            .as_ref()
+            .map_or_else(String::new, |since| format!(" at {since}"));
         text += &format!("{step} learned{since}: {reason}\n");
     }
     for learned in &artifact.findings {
@@ -40,15 +53,25 @@ pub(crate) fn diff(before: &Artifact, after: &Artifact) -> Result<String> {
     for (source, schema) in &after.schemas {
         match before.schemas.get(source) {
             None => text += &format!("+ source {source}\n"),
-            Some(known) if known != schema => text += &format!("~ source {source}: other columns\n"),
+            Some(known) if known != schema => {
+                text += &format!("~ source {source}: other columns\n")
+            }
             Some(_) => {}
         }
     }
-    for source in before.schemas.keys().filter(|source| !after.schemas.contains_key(*source)) {
+    for source in before
+        .schemas
+        .keys()
+        .filter(|source| !after.schemas.contains_key(*source))
+    {
         text += &format!("- source {source}\n");
     }
     let by_title = |artifact: &Artifact| -> BTreeMap<String, LearnedFinding> {
-        artifact.findings.iter().map(|learned| (title(learned), learned.clone())).collect()
+        artifact
+            .findings
+            .iter()
+            .map(|learned| (title(learned), learned.clone()))
+            .collect()
     };
     let (old, new) = (by_title(before), by_title(after));
     for (title, learned) in &new {
@@ -66,7 +89,9 @@ pub(crate) fn diff(before: &Artifact, after: &Artifact) -> Result<String> {
             let options = FormatOptions::default().with_null("null");
             for (index, field) in is.schema_ref().fields().iter().enumerate() {
                 let value = |table: &RecordBatch| -> Result<String> {
-                    Ok(ArrayFormatter::try_new(table.column(index), &options)?.value(0).to_string())
+                    Ok(ArrayFormatter::try_new(table.column(index), &options)?
+                        .value(0)
+                        .to_string())
                 };
                 let (from, to) = (value(was)?, value(is)?);
                 if from != to {
@@ -77,7 +102,11 @@ pub(crate) fn diff(before: &Artifact, after: &Artifact) -> Result<String> {
             let (gone, come) = (distinct(was)?, distinct(is)?);
             let lost = gone.iter().filter(|key| !come.contains(*key)).count();
             let added = come.iter().filter(|key| !gone.contains(*key)).count();
-            text += &format!(": {} rows -> {}, {added} keys new, {lost} keys gone\n", was.num_rows(), is.num_rows());
+            text += &format!(
+                ": {} rows -> {}, {added} keys new, {lost} keys gone\n",
+                was.num_rows(),
+                is.num_rows()
+            );
         }
     }
     for title in old.keys().filter(|title| !new.contains_key(*title)) {
@@ -87,16 +116,29 @@ pub(crate) fn diff(before: &Artifact, after: &Artifact) -> Result<String> {
 }
 
 fn title(learned: &LearnedFinding) -> String {
-    let part = learned.part.as_ref().map(|part| format!(" on {part}")).unwrap_or_default();
-    format!("{}: {} of {}{part}", learned.step, learned.analyzer, learned.columns.join(", "))
+    let part = learned
+        .part
+        .as_ref()
+        .map(|part| format!(" on {part}"))
+        .unwrap_or_default();
+    format!(
+        "{}: {} of {}{part}",
+        learned.step,
+        learned.analyzer,
+        learned.columns.join(", ")
+    )
 }
 
 /// The values of the first column.
 fn distinct(table: &RecordBatch) -> Result<std::collections::BTreeSet<String>> {
     let options = FormatOptions::default().with_null("null");
-    let Some(column) = table.columns().first() else { return Ok(Default::default()) };
+    let Some(column) = table.columns().first() else {
+        return Ok(Default::default());
+    };
     let values = ArrayFormatter::try_new(column, &options)?;
-    Ok((0..column.len()).map(|row| values.value(row).to_string()).collect())
+    Ok((0..column.len())
+        .map(|row| values.value(row).to_string())
+        .collect())
 }
 
 /// One row as a list of names and values; many as aligned columns.
@@ -110,13 +152,30 @@ fn lines(table: &RecordBatch) -> Result<Vec<String>> {
         cells.push(column_cells);
     }
     if table.num_rows() == 1 {
-        return Ok(vec![cells.iter().map(|cell| format!("{} {}", cell[0], cell[1])).collect::<Vec<_>>().join(", ")]);
+        return Ok(vec![
+            cells
+                .iter()
+                .map(|cell| format!("{} {}", cell[0], cell[1]))
+                .collect::<Vec<_>>()
+                .join(", "),
+        ]);
     }
-    let widths: Vec<usize> =
-        cells.iter().map(|column| column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = cells
+        .iter()
+        .map(|column| {
+            column
+                .iter()
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
     Ok((0..=table.num_rows())
         .map(|row| {
-            let line = cells.iter().zip(&widths).map(|(column, width)| format!("{:width$}", column[row]));
+            let line = cells
+                .iter()
+                .zip(&widths)
+                .map(|(column, width)| format!("{:width$}", column[row]));
             line.collect::<Vec<_>>().join("  ").trim_end().to_owned()
         })
         .collect())

@@ -26,32 +26,70 @@ pub(crate) fn report(reporter: &RunReporter, done: Result<BacktestReport>) -> Re
 }
 
 fn text(found: &BacktestReport) -> String {
-    found.forecasts.iter().map(|forecast| forecast_text(found, forecast)).collect()
+    found
+        .forecasts
+        .iter()
+        .map(|forecast| forecast_text(found, forecast))
+        .collect()
 }
 
 fn forecast_text(found: &BacktestReport, forecast: &BacktestedForecast) -> String {
-    let mut text =
-        format!("{}: {} in {}\n\n", forecast.sink, found.label, units::counted(found.folds.len() as u64, "fold"));
+    let mut text = format!(
+        "{}: {} in {}\n\n",
+        forecast.sink,
+        found.label,
+        units::counted(found.folds.len() as u64, "fold")
+    );
     let all = &forecast.forecasters;
-    text += &scores_table("", all.iter().map(|scores| (scores.forecaster.clone(), scores.overall.clone())));
+    text += &scores_table(
+        "",
+        all.iter()
+            .map(|scores| (scores.forecaster.clone(), scores.overall.clone())),
+    );
     text += &quantiles_table(all);
     for scores in all.iter().filter(|scores| scores.missing > 0) {
-        text += &format!("{} of {} have no value to compare with\n", units::rows(scores.missing), scores.forecaster);
+        text += &format!(
+            "{} of {} have no value to compare with\n",
+            units::rows(scores.missing),
+            scores.forecaster
+        );
     }
     let folds = found.folds.iter().map(|fold| fold.known_before.clone());
     text += &wmape_table("known before", folds, all, |scores| scores.folds.clone());
-    let steps = all.first().map(|scores| scores.steps.clone()).unwrap_or_default();
-    text += &wmape_table("step", steps.iter().map(|step| step.step.to_string()), all, |scores| {
-        scores.steps.iter().map(|step| step.score.clone()).collect()
-    });
+    let steps = all
+        .first()
+        .map(|scores| scores.steps.clone())
+        .unwrap_or_default();
+    text += &wmape_table(
+        "step",
+        steps.iter().map(|step| step.step.to_string()),
+        all,
+        |scores| scores.steps.iter().map(|step| step.score.clone()).collect(),
+    );
     if !forecast.by.is_empty() {
-        let groups = all.first().map(|scores| scores.groups.clone()).unwrap_or_default();
+        let groups = all
+            .first()
+            .map(|scores| scores.groups.clone())
+            .unwrap_or_default();
         let name = |group: &[Option<String>]| {
-            group.iter().map(|value| value.as_deref().unwrap_or("null")).collect::<Vec<_>>().join(", ")
+            group
+                .iter()
+                .map(|value| value.as_deref().unwrap_or("null"))
+                .collect::<Vec<_>>()
+                .join(", ")
         };
-        text += &wmape_table(&forecast.by.join(", "), groups.iter().map(|group| name(&group.group)), all, |scores| {
-            scores.groups.iter().map(|group| group.score.clone()).collect()
-        });
+        text += &wmape_table(
+            &forecast.by.join(", "),
+            groups.iter().map(|group| name(&group.group)),
+            all,
+            |scores| {
+                scores
+                    .groups
+                    .iter()
+                    .map(|group| group.score.clone())
+                    .collect()
+            },
+        );
     }
     text
 }
@@ -60,7 +98,9 @@ fn forecast_text(found: &BacktestReport, forecast: &BacktestedForecast) -> Strin
 fn scores_table(title: &str, lines: impl Iterator<Item = (String, ForecastScore)>) -> String {
     let head = ["wMAPE", "RMSE", "MAE", "bias", "rows"].map(str::to_owned);
     let line = |(name, score): (String, ForecastScore)| {
-        let cells = [score.wmape, score.rmse, score.mae, score.bias].map(number).into_iter();
+        let cells = [score.wmape, score.rmse, score.mae, score.bias]
+            .map(number)
+            .into_iter();
         (name, cells.chain([units::grouped(score.rows)]).collect())
     };
     table(title, &head, lines.map(line).collect())
@@ -68,12 +108,21 @@ fn scores_table(title: &str, lines: impl Iterator<Item = (String, ForecastScore)
 
 /// Pinball losses and coverage, a line for each quantile and central interval.
 fn quantiles_table(forecasters: &[ForecasterScores]) -> String {
-    let Some(first) = forecasters.first().filter(|scores| !scores.overall.quantiles.is_empty()) else {
+    let Some(first) = forecasters
+        .first()
+        .filter(|scores| !scores.overall.quantiles.is_empty())
+    else {
         return String::new();
     };
-    let head: Vec<String> = forecasters.iter().map(|scores| scores.forecaster.clone()).collect();
+    let head: Vec<String> = forecasters
+        .iter()
+        .map(|scores| scores.forecaster.clone())
+        .collect();
     let cells = |of: &dyn Fn(&ForecastScore) -> Option<f64>| {
-        forecasters.iter().map(|scores| number(of(&scores.overall))).collect::<Vec<_>>()
+        forecasters
+            .iter()
+            .map(|scores| number(of(&scores.overall)))
+            .collect::<Vec<_>>()
     };
     let mut lines = Vec::new();
     for (at, quantile) in first.overall.quantiles.iter().enumerate() {
@@ -94,13 +143,20 @@ fn wmape_table(
     forecasters: &[ForecasterScores],
     scores: impl Fn(&ForecasterScores) -> Vec<ForecastScore>,
 ) -> String {
-    let head: Vec<String> = forecasters.iter().map(|scores| format!("wMAPE {}", scores.forecaster)).collect();
+    let head: Vec<String> = forecasters
+        .iter()
+        .map(|scores| format!("wMAPE {}", scores.forecaster))
+        .collect();
     let columns: Vec<Vec<ForecastScore>> = forecasters.iter().map(scores).collect();
     let line = |(at, name): (usize, String)| {
-        let cell = |column: &Vec<ForecastScore>| number(column.get(at).and_then(|score| score.wmape));
+        let cell =
+            |column: &Vec<ForecastScore>| number(column.get(at).and_then(|score| score.wmape));
         (name, columns.iter().map(cell).collect())
     };
-    format!("\n{}", table(title, &head, names.enumerate().map(line).collect()))
+    format!(
+        "\n{}",
+        table(title, &head, names.enumerate().map(line).collect())
+    )
 }
 
 fn number(value: Option<f64>) -> String {
@@ -108,20 +164,37 @@ fn number(value: Option<f64>) -> String {
 }
 
 fn table(title: &str, head: &[String], lines: Vec<(String, Vec<String>)>) -> String {
-    let first = lines.iter().map(|(name, _)| name.chars().count()).chain([title.len()]).max().unwrap_or(0);
+    let first = lines
+        .iter()
+        .map(|(name, _)| name.chars().count())
+        .chain([title.len()])
+        .max()
+        .unwrap_or(0);
     let width = |column: usize| {
-        let cells = lines.iter().filter_map(|(_, cells)| cells.get(column)).map(String::len);
+        let cells = lines
+            .iter()
+            .filter_map(|(_, cells)| cells.get(column))
+            .map(String::len);
         cells.chain([head[column].len()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let row = |name: &str, cells: &[String]| {
-        let cells = cells.iter().zip(&widths).map(|(cell, width)| format!("  {cell:>width$}"));
+        let cells = cells
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("  {cell:>width$}"));
         format!("{name:<first$}{}\n", cells.collect::<String>())
     };
     let mut text = row(title, head);
-    lines.iter().take(LINES_MAX).for_each(|(name, cells)| text += &row(name, cells));
+    lines
+        .iter()
+        .take(LINES_MAX)
+        .for_each(|(name, cells)| text += &row(name, cells));
     if lines.len() > LINES_MAX {
-        text += &format!("... and {} more: `--json` tells all\n", lines.len() - LINES_MAX);
+        text += &format!(
+            "... and {} more: `--json` tells all\n",
+            lines.len() - LINES_MAX
+        );
     }
     text
 }

@@ -13,7 +13,10 @@ use super::units;
 use crate::cli;
 
 /// Prints how much there is of each kind.
-pub(crate) fn print_usage(reporter: &RunReporter, done: Result<Vec<KindUsage>>) -> Result<ExitCode> {
+pub(crate) fn print_usage(
+    reporter: &RunReporter,
+    done: Result<Vec<KindUsage>>,
+) -> Result<ExitCode> {
     let holdings = match done {
         Ok(holdings) => holdings,
         Err(fault) => return reporter.failed(fault, json!({})),
@@ -40,34 +43,64 @@ pub(crate) fn print_collected(
         return reporter.done(&collected);
     }
     let mut text = table(&collected.removed);
-    let ((removed, removed_bytes), (_, bytes)) = (total(&collected.removed), total(&collected.kept));
-    let verb = if collected.dry_run { "would go" } else { "removed" };
-    text += &format!("{verb}: {} with {}\n", units::counted(removed, "thing"), units::bytes(removed_bytes));
-    text += &format!("left: {}, {} of it in use\n", units::bytes(bytes), units::bytes(collected.bytes_in_use));
+    let ((removed, removed_bytes), (_, bytes)) =
+        (total(&collected.removed), total(&collected.kept));
+    let verb = if collected.dry_run {
+        "would go"
+    } else {
+        "removed"
+    };
+    text += &format!(
+        "{verb}: {} with {}\n",
+        units::counted(removed, "thing"),
+        units::bytes(removed_bytes)
+    );
+    text += &format!(
+        "left: {}, {} of it in use\n",
+        units::bytes(bytes),
+        units::bytes(collected.bytes_in_use)
+    );
     if max.is_some_and(|max| bytes > max) {
-        text += "more is in use than --max-size allows: what newest artifacts and outputs need stays\n";
+        text +=
+            "more is in use than --max-size allows: what newest artifacts and outputs need stays\n";
     }
     cli::write_text(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints what is broken.
-pub(crate) fn print_verified(reporter: &RunReporter, done: Result<VerifyReport>) -> Result<ExitCode> {
+pub(crate) fn print_verified(
+    reporter: &RunReporter,
+    done: Result<VerifyReport>,
+) -> Result<ExitCode> {
     let verified = match done {
         Ok(verified) => verified,
         Err(fault) => return reporter.failed(fault, json!({})),
     };
     if !reporter.json() {
-        let mut text: String = verified.broken.iter().map(|file| format!("{}: {}\n", file.path, file.why)).collect();
-        let (files, bytes) = (units::counted(verified.files, "file"), units::bytes(verified.bytes));
-        text += &format!("{files} with {bytes} read, {} broken\n", units::grouped(verified.broken.len() as u64));
+        let mut text: String = verified
+            .broken
+            .iter()
+            .map(|file| format!("{}: {}\n", file.path, file.why))
+            .collect();
+        let (files, bytes) = (
+            units::counted(verified.files, "file"),
+            units::bytes(verified.bytes),
+        );
+        text += &format!(
+            "{files} with {bytes} read, {} broken\n",
+            units::grouped(verified.broken.len() as u64)
+        );
         cli::write_text(&text)?;
     }
     match verified.broken.as_slice() {
         [] if reporter.json() => reporter.done(&verified),
         [] => Ok(ExitCode::SUCCESS),
         [first, ..] => {
-            let message = format!("{} broken", units::counted(verified.broken.len() as u64, "kept file"));
+            let message = format!(
+                "{} broken",
+                units::counted(verified.broken.len() as u64, "kept file")
+            );
             let fault = Fault::new(codes::CORRUPT, message).file(&first.path);
             let fault = fault.hint("remove them, and run again: what is missing is made anew");
             reporter.failed(fault, json!(verified))
@@ -76,7 +109,9 @@ pub(crate) fn print_verified(reporter: &RunReporter, done: Result<VerifyReport>)
 }
 
 fn total(holdings: &[KindUsage]) -> (u64, u64) {
-    holdings.iter().fold((0, 0), |(entries, bytes), kind| (entries + kind.entries, bytes + kind.bytes))
+    holdings.iter().fold((0, 0), |(entries, bytes), kind| {
+        (entries + kind.entries, bytes + kind.bytes)
+    })
 }
 
 fn table(holdings: &[KindUsage]) -> String {
@@ -86,7 +121,12 @@ fn table(holdings: &[KindUsage]) -> String {
     };
     let line = |kind: &KindUsage| {
         let (entries, bytes) = (units::grouped(kind.entries), units::bytes(kind.bytes));
-        format!("{:10} {entries:>9}  {bytes:>9}  {} .. {}\n", kind.kind, day(kind.oldest), day(kind.newest))
+        format!(
+            "{:10} {entries:>9}  {bytes:>9}  {} .. {}\n",
+            kind.kind,
+            day(kind.oldest),
+            day(kind.newest)
+        )
     };
     holdings.iter().map(line).collect()
 }

@@ -17,7 +17,9 @@ pub(crate) enum Severity {
 /// A fault and those reported with it, one by one.
 pub(crate) fn all(fault: &Fault, severity: Severity) -> Vec<Value> {
     let others = fault.others().iter().flat_map(|other| all(other, severity));
-    std::iter::once(one(fault, severity)).chain(others).collect()
+    std::iter::once(one(fault, severity))
+        .chain(others)
+        .collect()
 }
 
 /// One fault, without those reported with it.
@@ -49,7 +51,9 @@ pub(crate) fn one(fault: &Fault, severity: Severity) -> Value {
 
 /// The step that a fault is about.
 pub(crate) fn step_of(site: &FaultSite) -> Option<String> {
-    site.step.clone().or_else(|| site.spec.as_ref().and_then(|at| step_of_path(&at.path)))
+    site.step
+        .clone()
+        .or_else(|| site.spec.as_ref().and_then(|at| step_of_path(&at.path)))
 }
 
 /// A range of the spec: from 1, the end column is the first one after it.

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use forebay_model::{Fault, Result};
-use forebay_plan::{ExplainJoin, ExplainPass, ExplainProgram, ExplainState, ExplainTraining, ExplainWindow, StepRefit};
+use forebay_plan::{
+    ExplainJoin, ExplainPass, ExplainProgram, ExplainState, ExplainTraining, ExplainWindow,
+    StepRefit,
+};
 
 use super::{TERMINAL_COLUMNS, units};
 
@@ -19,12 +22,25 @@ const FAINT: Style = Style::new().dimmed();
 /// Aligned text with colours, which `anstream` takes out where they are not wanted.
 pub fn text(explain: &ExplainProgram) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{TITLE}{}{TITLE:#}: {}", explain.pipeline, summary(explain));
+    let _ = writeln!(
+        out,
+        "{TITLE}{}{TITLE:#}: {}",
+        explain.pipeline,
+        summary(explain)
+    );
     if let Some(artifact) = &explain.continues {
-        line(&mut out, "before", &format!("artifact {}: the run goes on from it", short(artifact)));
+        line(
+            &mut out,
+            "before",
+            &format!("artifact {}: the run goes on from it", short(artifact)),
+        );
     }
     for (index, refit) in explain.refits.iter().enumerate() {
-        line(&mut out, if index == 0 { "refit" } else { "" }, &refit_text(refit));
+        line(
+            &mut out,
+            if index == 0 { "refit" } else { "" },
+            &refit_text(refit),
+        );
     }
     for pass in &explain.passes {
         out.push('\n');
@@ -44,7 +60,14 @@ pub fn plain(explain: &ExplainProgram) -> String {
 
 /// What is in force of a step that does not learn anew in each run.
 pub(crate) fn refit_text(refit: &StepRefit) -> String {
-    let StepRefit { step, refit, held, since, reason, drift } = refit;
+    let StepRefit {
+        step,
+        refit,
+        held,
+        since,
+        reason,
+        drift,
+    } = refit;
     let what = match (*held, since) {
         (true, Some(since)) => format!("in force since {since}"),
         (true, None) => "in force since an earlier run".to_owned(),
@@ -57,15 +80,31 @@ pub(crate) fn refit_text(refit: &StepRefit) -> String {
 
 fn training_text(out: &mut String, training: &ExplainTraining) {
     let _ = writeln!(out, "{TITLE}training {}{TITLE:#}", training.number);
-    line(out, "why", &format!("sink `{}` learns from `{}`", training.sink, training.from));
+    line(
+        out,
+        "why",
+        &format!("sink `{}` learns from `{}`", training.sink, training.from),
+    );
     let reads = match &training.reads {
         Some(sink) => format!("what `{sink}` writes"),
         None => "the sources, with the steps done on the way".to_owned(),
     };
     let parts = training.parts.join(" and ");
-    line(out, "reads", &if parts.is_empty() { reads } else { format!("{reads}: {parts}") });
+    line(
+        out,
+        "reads",
+        &if parts.is_empty() {
+            reads
+        } else {
+            format!("{reads}: {parts}")
+        },
+    );
     line(out, "gives", &format!("the model `{}`", training.sink));
-    line(out, "runs on", "threads here: trainings come after all passes");
+    line(
+        out,
+        "runs on",
+        "threads here: trainings come after all passes",
+    );
 }
 
 /// One JSON document.
@@ -87,13 +126,28 @@ fn summary(explain: &ExplainProgram) -> String {
         parts.push(format!("{reused} of them done already"));
     }
     let due: Vec<&ExplainPass> = explain.passes.iter().filter(|pass| !pass.reused).collect();
-    if let Some(bytes) = due.iter().filter(|pass| pass.work != "gather").map(|pass| pass.bytes).sum::<Option<u64>>() {
+    if let Some(bytes) = due
+        .iter()
+        .filter(|pass| pass.work != "gather")
+        .map(|pass| pass.bytes)
+        .sum::<Option<u64>>()
+    {
         parts.push(format!("{} to read", units::bytes(bytes)));
     }
-    if let Some(memory) = due.iter().map(|pass| pass.memory_bytes_max).max().filter(|memory| *memory > 0) {
+    if let Some(memory) = due
+        .iter()
+        .map(|pass| pass.memory_bytes_max)
+        .max()
+        .filter(|memory| *memory > 0)
+    {
         parts.push(format!("{} of states at most", units::bytes(memory)));
     }
-    if let Some(seconds) = due.iter().map(|pass| pass.seconds).sum::<Option<f64>>().filter(|_| !due.is_empty()) {
+    if let Some(seconds) = due
+        .iter()
+        .map(|pass| pass.seconds)
+        .sum::<Option<f64>>()
+        .filter(|_| !due.is_empty())
+    {
         parts.push(about(seconds));
     }
     parts.join(", ")
@@ -101,7 +155,10 @@ fn summary(explain: &ExplainProgram) -> String {
 
 /// How long something should take.
 fn about(seconds: f64) -> String {
-    format!("about {}", units::duration(Duration::from_secs_f64(seconds.clamp(0.0, 1e9))))
+    format!(
+        "about {}",
+        units::duration(Duration::from_secs_f64(seconds.clamp(0.0, 1e9)))
+    )
 }
 
 fn pass_text(out: &mut String, pass: &ExplainPass) {
@@ -116,7 +173,10 @@ fn pass_text(out: &mut String, pass: &ExplainPass) {
     );
     line(out, "why", &pass.why);
     for read in &pass.reads {
-        let spans = read.spans.map(|spans| format!(", {}", units::counted(spans as u64, "span"))).unwrap_or_default();
+        let spans = read
+            .spans
+            .map(|spans| format!(", {}", units::counted(spans as u64, "span")))
+            .unwrap_or_default();
         line(out, "reads", &format!("{}{spans}", read.dataset));
         list(out, "columns", &read.columns);
         list(out, "steps", &read.steps);
@@ -127,31 +187,64 @@ fn pass_text(out: &mut String, pass: &ExplainPass) {
     if let Some(gives) = &pass.gives {
         line(out, "gives", gives);
     }
-    if let Some((read, all)) = pass.spans_to_read.filter(|(read, all)| read < all && !pass.reused) {
+    if let Some((read, all)) = pass
+        .spans_to_read
+        .filter(|(read, all)| read < all && !pass.reused)
+    {
         let spans = units::counted(all as u64, "span");
         let text = match read {
             0 => format!("what earlier runs made of all {spans}"),
             _ => {
-                format!("what earlier runs made of all but {read} of {spans}, new or changed, or within reach of such")
+                format!(
+                    "what earlier runs made of all but {read} of {spans}, new or changed, or within reach of such"
+                )
             }
         };
         line(out, "reuses", &text);
     }
     if let Some(beside) = pass.beside {
-        let after = "backfills write it after the interval before it: windows need what that one remembers";
-        line(out, "beside", if beside { "backfills write it while others are written" } else { after });
+        let after =
+            "backfills write it after the interval before it: windows need what that one remembers";
+        line(
+            out,
+            "beside",
+            if beside {
+                "backfills write it while others are written"
+            } else {
+                after
+            },
+        );
     }
     if !pass.reused {
         let workers = "threads here, or workers where there are some";
-        line(out, "runs on", if pass.runs_on == "workers" { workers } else { pass.runs_on });
-        for (number, stage) in pass.stages.iter().flat_map(|stages| stages.lines()).enumerate() {
+        line(
+            out,
+            "runs on",
+            if pass.runs_on == "workers" {
+                workers
+            } else {
+                pass.runs_on
+            },
+        );
+        for (number, stage) in pass
+            .stages
+            .iter()
+            .flat_map(|stages| stages.lines())
+            .enumerate()
+        {
             line(out, if number == 0 { "stages" } else { "" }, stage);
         }
     }
     let mut costs: Vec<String> = Vec::new();
-    costs.extend(pass.bytes.map(|bytes| format!("{} read", units::bytes(bytes))));
+    costs.extend(
+        pass.bytes
+            .map(|bytes| format!("{} read", units::bytes(bytes))),
+    );
     if pass.memory_bytes_max > 0 {
-        costs.push(format!("{} of states at most", units::bytes(pass.memory_bytes_max)));
+        costs.push(format!(
+            "{} of states at most",
+            units::bytes(pass.memory_bytes_max)
+        ));
     }
     if pass.lanes > 1 {
         costs.push(format!("in {} lanes", pass.lanes));
@@ -190,35 +283,72 @@ fn states(out: &mut String, states: &[ExplainState]) {
 }
 
 fn joins(out: &mut String, joins: &[ExplainJoin]) {
-    let row = |join: &ExplainJoin| [join.step.clone(), join.method.to_owned(), format!("it {}", join.why)];
+    let row = |join: &ExplainJoin| {
+        [
+            join.step.clone(),
+            join.method.to_owned(),
+            format!("it {}", join.why),
+        ]
+    };
     table(out, "joins", joins.iter().map(row).collect());
 }
 
 fn windows(out: &mut String, windows: &[ExplainWindow]) {
-    let row = |window: &ExplainWindow| [window.step.clone(), window.row_order.to_owned(), format!("it {}", window.why)];
+    let row = |window: &ExplainWindow| {
+        [
+            window.step.clone(),
+            window.row_order.to_owned(),
+            format!("it {}", window.why),
+        ]
+    };
     table(out, "windows", windows.iter().map(row).collect());
 }
 
 /// Rows of cells, in columns.
 fn table<const N: usize>(out: &mut String, label: &str, rows: Vec<[String; N]>) {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or_default()
+    };
     let widths: Vec<usize> = (0..N).map(width).collect();
     for (index, row) in rows.iter().enumerate() {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}", width = *width)).collect();
-        line(out, if index == 0 { label } else { "" }, cells.join("  ").trim_end());
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}", width = *width))
+            .collect();
+        line(
+            out,
+            if index == 0 { label } else { "" },
+            cells.join("  ").trim_end(),
+        );
     }
 }
 
 fn state_row(state: &ExplainState) -> [String; 5] {
-    let rows = state.part.as_ref().map_or("of all rows".to_owned(), |part| format!("of `{part}`"));
-    let rows = if state.continues { format!("{rows}, after that of the run before") } else { rows };
+    let rows = state
+        .part
+        .as_ref()
+        .map_or("of all rows".to_owned(), |part| format!("of `{part}`"));
+    let rows = if state.continues {
+        format!("{rows}, after that of the run before")
+    } else {
+        rows
+    };
     let known = match (state.held, state.reused) {
         (true, _) => "held".to_owned(),
         (false, true) => "known already".to_owned(),
         (false, false) => units::bytes(state.memory_bytes_max),
     };
-    [state.analyzer.clone(), state.columns.join(", "), format!("for {}", state.step), rows, known]
+    [
+        state.analyzer.clone(),
+        state.columns.join(", "),
+        format!("for {}", state.step),
+        rows,
+        known,
+    ]
 }
 
 fn short(id: &str) -> &str {
@@ -233,7 +363,10 @@ pub fn mermaid(explain: &ExplainProgram) -> String {
     for pass in &explain.passes {
         let number = pass.number;
         let mut label = format!("pass {number}: {}", pass.work);
-        label.extend(pass.bytes.map(|bytes| format!("<br/>{}", units::bytes(bytes))));
+        label.extend(
+            pass.bytes
+                .map(|bytes| format!("<br/>{}", units::bytes(bytes))),
+        );
         let class = if pass.reused { ":::done" } else { "" };
         let _ = writeln!(out, "  p{number}[\"{}\"]{class}", quoted(&label));
         for read in &pass.reads {
@@ -263,7 +396,12 @@ pub fn mermaid(explain: &ExplainProgram) -> String {
         let written = |pass: &&ExplainPass| pass.work == "write" && pass.gives == training.reads;
         match explain.passes.iter().find(written) {
             Some(pass) => edges.push(format!("  s{} --> p{number}", pass.number)),
-            None => edges.extend((1..number).rev().take(1).map(|before| format!("  p{before} --> p{number}"))),
+            None => edges.extend(
+                (1..number)
+                    .rev()
+                    .take(1)
+                    .map(|before| format!("  p{before} --> p{number}")),
+            ),
         }
         edges.push(format!("  p{number} --> s{number}"));
     }
@@ -281,10 +419,17 @@ pub fn mermaid(explain: &ExplainProgram) -> String {
 
 /// What a pass has learned goes to those later passes that run the steps that asked for it.
 fn finding_edges(explain: &ExplainProgram, pass: &ExplainPass) -> Vec<String> {
-    let later = explain.passes.iter().filter(|later| later.number > pass.number);
+    let later = explain
+        .passes
+        .iter()
+        .filter(|later| later.number > pass.number);
     let edges = later.filter_map(|later| {
         let steps: Vec<&String> = later.reads.iter().flat_map(|read| &read.steps).collect();
-        let count = pass.learns.iter().filter(|state| steps.contains(&&state.step)).count() as u64;
+        let count = pass
+            .learns
+            .iter()
+            .filter(|state| steps.contains(&&state.step))
+            .count() as u64;
         let states = units::counted(count, "state");
         (count > 0).then(|| format!("  p{} -. \"{states}\" .-> p{}", pass.number, later.number))
     });
@@ -362,7 +507,11 @@ mod tests {
                 ..pass(2, "gather")
             },
             ExplainPass {
-                reads: vec![read("joined.join (gathered)", &long, &["cleaned.filter", "features.standardize"])],
+                reads: vec![read(
+                    "joined.join (gathered)",
+                    &long,
+                    &["cleaned.filter", "features.standardize"],
+                )],
                 windows: vec![ExplainWindow {
                     step: "windows.rolling".into(),
                     row_order: "in order of time",

@@ -33,8 +33,14 @@ struct FaultHead {
     style: Style,
 }
 
-const ERROR_HEAD: FaultHead = FaultHead { word: "error", style: ERROR };
-const WARNING_HEAD: FaultHead = FaultHead { word: "warning", style: AnsiColor::Yellow.on_default().bold() };
+const ERROR_HEAD: FaultHead = FaultHead {
+    word: "error",
+    style: ERROR,
+};
+const WARNING_HEAD: FaultHead = FaultHead {
+    word: "warning",
+    style: AnsiColor::Yellow.on_default().bold(),
+};
 
 /// The text of a spec, for showing the lines that faults point to.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +54,9 @@ pub struct SpecText<'a> {
 /// Points a fault, and those reported with it, at the words of the spec that they are about, where the spec can be
 /// read. Faults of one spec come in the order of its text.
 pub(crate) fn located(fault: Fault) -> Fault {
-    let Some((file, text)) = spec_of(&fault) else { return fault };
+    let Some((file, text)) = spec_of(&fault) else {
+        return fault;
+    };
     let mut faults = spec::locate(fault, &file, &text).into_each();
     if faults.iter().all(|fault| fault.site().spec.is_some()) {
         faults.sort_by_key(|fault| fault.site().spec.as_ref().map(|at| (at.line, at.column)));
@@ -60,7 +68,10 @@ pub(crate) fn located(fault: Fault) -> Fault {
 /// spec that it points to where the spec can be read.
 pub fn report(fault: &Fault) {
     let spec = spec_of(fault);
-    let text = render(fault, spec.as_ref().map(|(file, text)| SpecText { file, text }));
+    let text = render(
+        fault,
+        spec.as_ref().map(|(file, text)| SpecText { file, text }),
+    );
     // Nothing can be said about a terminal that cannot be written to.
     let _ = anstream::stderr().lock().write_all(text.as_bytes());
 }
@@ -79,7 +90,9 @@ pub(crate) fn report_warnings(warnings: &[Fault]) {
 
 /// The spec that a fault, or one reported with it, points to.
 fn spec_of(fault: &Fault) -> Option<(String, String)> {
-    let mut sites = std::iter::once(fault).chain(fault.others()).map(Fault::site);
+    let mut sites = std::iter::once(fault)
+        .chain(fault.others())
+        .map(Fault::site);
     let file = sites.find_map(|site| Some(site.spec.as_ref()?.file.clone()))?;
     let opened = std::fs::File::open(&file).ok()?;
     let text = std::io::read_to_string(opened.take(SPEC_BYTES_MAX as u64)).ok()?;
@@ -90,17 +103,29 @@ fn spec_of(fault: &Fault) -> Option<(String, String)> {
 pub fn render(fault: &Fault, spec: Option<SpecText<'_>>) -> String {
     let mut out = String::new();
     let count = 1 + fault.others().len();
-    for (index, fault) in std::iter::once(fault).chain(fault.others()).take(FAULTS_SHOWN_MAX).enumerate() {
+    for (index, fault) in std::iter::once(fault)
+        .chain(fault.others())
+        .take(FAULTS_SHOWN_MAX)
+        .enumerate()
+    {
         if index > 0 {
             out.push('\n');
         }
         render_one(&mut out, fault, spec, &ERROR_HEAD);
     }
     if count > FAULTS_SHOWN_MAX {
-        let _ = write!(out, "\n{} more are not shown\n", units::grouped((count - FAULTS_SHOWN_MAX) as u64));
+        let _ = write!(
+            out,
+            "\n{} more are not shown\n",
+            units::grouped((count - FAULTS_SHOWN_MAX) as u64)
+        );
     }
     if count > 1 {
-        let _ = write!(out, "\n{ERROR}{} problems{ERROR:#} were found\n", units::grouped(count as u64));
+        let _ = write!(
+            out,
+            "\n{ERROR}{} problems{ERROR:#} were found\n",
+            units::grouped(count as u64)
+        );
     }
     out
 }
@@ -113,13 +138,23 @@ pub fn plain(fault: &Fault, spec: Option<SpecText<'_>>) -> String {
 fn render_one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>, head: &FaultHead) {
     let FaultHead { word, style } = head;
     let message = printable(fault.message());
-    let _ = writeln!(out, "{style}{word}[{}]{style:#}{STRONG}: {message}{STRONG:#}", fault.code().name);
+    let _ = writeln!(
+        out,
+        "{style}{word}[{}]{style:#}{STRONG}: {message}{STRONG:#}",
+        fault.code().name
+    );
     let site = fault.site();
     let data = data_site(site);
     match (&site.spec, data) {
         (Some(at), Some(data)) => {
             let _ = writeln!(out, "  {PLACE}-->{PLACE:#} {data}");
-            let _ = write!(out, "   {PLACE}|{PLACE:#} {}:{}:{}", printable(&at.file), at.line, at.column);
+            let _ = write!(
+                out,
+                "   {PLACE}|{PLACE:#} {}:{}:{}",
+                printable(&at.file),
+                at.line,
+                at.column
+            );
             match line_of(spec, at) {
                 Some(line) => {
                     let (line, _) = window(&printable(line.trim()), 1, 1);
@@ -136,10 +171,16 @@ fn render_one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>, head:
     }
     // A data site tells these in its own line; a place in the spec tells the step by itself.
     if let (None, Some(step)) = (&site.spec, &site.step) {
-        let field = site.field.as_ref().map_or_else(String::new, |field| format!(", field `{}`", printable(field)));
+        let field = site.field.as_ref().map_or_else(String::new, |field| {
+            format!(", field `{}`", printable(field))
+        });
         // The condition of `preview --where` is an option, and no step of the spec.
         let kind = if step.starts_with("--") { "" } else { "step " };
-        let _ = writeln!(out, "   {PLACE}|{PLACE:#} in {kind}{}{field}", printable(step));
+        let _ = writeln!(
+            out,
+            "   {PLACE}|{PLACE:#} in {kind}{}{field}",
+            printable(step)
+        );
     }
     if let Some(pass) = &site.pass {
         let _ = writeln!(out, "   {PLACE}|{PLACE:#} in pass {}", printable(pass));
@@ -166,15 +207,28 @@ fn render_one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>, head:
 fn data_site(site: &FaultSite) -> Option<String> {
     let mut parts: Vec<String> = Vec::new();
     parts.extend(site.file.as_ref().map(|file| printable(file)));
-    parts.extend(site.row_group.map(|row_group| format!("row group {row_group}")));
+    parts.extend(
+        site.row_group
+            .map(|row_group| format!("row group {row_group}")),
+    );
     // Without a file or rows, a column is a word of the message.
     if !parts.is_empty() || !site.rows.is_empty() {
-        parts.extend(site.column.as_ref().map(|column| format!("column `{}`", printable(column))));
+        parts.extend(
+            site.column
+                .as_ref()
+                .map(|column| format!("column `{}`", printable(column))),
+        );
     }
     match site.rows.as_slice() {
         [] => {}
         [row] => parts.push(format!("row {row}")),
-        rows => parts.push(format!("rows {}", rows.iter().map(u64::to_string).collect::<Vec<_>>().join(", "))),
+        rows => parts.push(format!(
+            "rows {}",
+            rows.iter()
+                .map(u64::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
+        )),
     }
     (!parts.is_empty()).then(|| parts.join(", "))
 }
@@ -187,10 +241,21 @@ fn line_of<'a>(spec: Option<SpecText<'a>>, at: &SpecLocation) -> Option<&'a str>
 /// The place with its line and a caret below it.
 fn spec_site(out: &mut String, at: &SpecLocation, spec: Option<SpecText<'_>>) {
     let gutter = at.line.to_string().len().max(2);
-    let _ = write!(out, "{:gutter$}{PLACE}-->{PLACE:#} {}:{}:{}", "", printable(&at.file), at.line, at.column);
+    let _ = write!(
+        out,
+        "{:gutter$}{PLACE}-->{PLACE:#} {}:{}:{}",
+        "",
+        printable(&at.file),
+        at.line,
+        at.column
+    );
     let Some(line) = line_of(spec, at) else {
         // Without the text, the path has to tell where it is.
-        let path = if at.path.is_empty() { String::new() } else { format!("  {}", printable(&at.path)) };
+        let path = if at.path.is_empty() {
+            String::new()
+        } else {
+            format!("  {}", printable(&at.path))
+        };
         let _ = writeln!(out, "{path}");
         return;
     };
@@ -199,8 +264,13 @@ fn spec_site(out: &mut String, at: &SpecLocation, spec: Option<SpecText<'_>>) {
     let carets = "^".repeat(at.width.clamp(1, room));
     let _ = writeln!(out, "\n{:gutter$} {PLACE}|{PLACE:#}", "");
     let _ = writeln!(out, "{PLACE}{:>gutter$} |{PLACE:#} {line}", at.line);
-    let _ =
-        writeln!(out, "{:gutter$} {PLACE}|{PLACE:#} {:indent$}{ERROR}{carets}{ERROR:#}", "", "", indent = column - 1);
+    let _ = writeln!(
+        out,
+        "{:gutter$} {PLACE}|{PLACE:#} {:indent$}{ERROR}{carets}{ERROR:#}",
+        "",
+        "",
+        indent = column - 1
+    );
 }
 
 /// The part of a long line around a column, and the column in it.
@@ -209,7 +279,8 @@ fn window(line: &str, column: usize, width: usize) -> (String, usize) {
     if length <= LINE_CHARS_MAX {
         return (line.to_owned(), column.clamp(1, length + 1));
     }
-    let wanted = (column - 1 + width.min(LINE_CHARS_MAX / 2)).saturating_sub(LINE_CHARS_MAX * 3 / 4);
+    let wanted =
+        (column - 1 + width.min(LINE_CHARS_MAX / 2)).saturating_sub(LINE_CHARS_MAX * 3 / 4);
     let start = wanted.min(length - LINE_CHARS_MAX);
     let mut text: String = line.chars().skip(start).take(LINE_CHARS_MAX).collect();
     let mut column = column - start;
@@ -234,7 +305,14 @@ pub(crate) fn causes(fault: &Fault) -> Vec<String> {
             Some(fault) => fault.message().to_owned(),
             None => error.to_string(),
         };
-        let line: String = text.lines().next().unwrap_or_default().trim().chars().take(CAUSE_CHARS_MAX).collect();
+        let line: String = text
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .chars()
+            .take(CAUSE_CHARS_MAX)
+            .collect();
         if line.is_empty() || said.contains(&line) {
             continue;
         }
@@ -268,11 +346,20 @@ mod tests {
     use forebay_model::codes;
 
     fn at(line: usize, column: usize, width: usize) -> SpecLocation {
-        SpecLocation { file: "specs/users.yaml".into(), line, column, width, path: "steps.a.do[0].standardize".into() }
+        SpecLocation {
+            file: "specs/users.yaml".into(),
+            line,
+            column,
+            width,
+            path: "steps.a.do[0].standardize".into(),
+        }
     }
 
     fn check(fault: Fault, spec: Option<&str>, expect: &str) {
-        let spec = spec.map(|text| SpecText { file: "specs/users.yaml", text });
+        let spec = spec.map(|text| SpecText {
+            file: "specs/users.yaml",
+            text,
+        });
         let text = plain(&fault, spec);
         assert!(text == expect.trim_start_matches('\n'), "got:\n{text}");
     }
@@ -307,7 +394,9 @@ note: passes 1-2 are saved; run the same command again to continue
     fn causes_that_say_something_new() {
         let deepest = std::io::Error::other("connection reset");
         let inner = Fault::new(codes::STORAGE, "a part could not be fetched").cause(deepest);
-        let fault = Fault::new(codes::STORAGE, "`x.parquet` cannot be read").file("x.parquet").cause(inner);
+        let fault = Fault::new(codes::STORAGE, "`x.parquet` cannot be read")
+            .file("x.parquet")
+            .cause(inner);
         check(
             fault,
             None,
@@ -346,7 +435,10 @@ error[FB0104]: `x` is wrong
         let line = format!("x: {} wrong {}", "a".repeat(300), "b".repeat(300));
         let text = plain(
             &Fault::new(codes::BAD_VALUE, "wrong").at(Some(&at(1, 305, 5))),
-            Some(SpecText { file: "specs/users.yaml", text: &line }),
+            Some(SpecText {
+                file: "specs/users.yaml",
+                text: &line,
+            }),
         );
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[3].chars().count() < 140, "{text}");

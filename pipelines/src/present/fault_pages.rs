@@ -7,17 +7,28 @@ const PAGES: &str = include_str!("faults.md");
 
 /// The page of a code, in Markdown.
 pub(crate) fn page(code: FaultCode) -> String {
-    let text = PAGES.split("## ").find_map(|page| page.strip_prefix(code.name)).unwrap_or_default();
+    let text = PAGES
+        .split("## ")
+        .find_map(|page| page.strip_prefix(code.name))
+        .unwrap_or_default();
     let retry = match code.retry {
         RetryAdvice::Later => "; a retry can succeed",
         RetryAdvice::Never => "",
     };
-    format!("### {}\n\nExit code {}{retry}. {}\n", code.name, crate::cli::code_of(code), text.trim())
+    format!(
+        "### {}\n\nExit code {}{retry}. {}\n",
+        code.name,
+        crate::cli::code_of(code),
+        text.trim()
+    )
 }
 
 /// All pages in the order of their codes.
 pub(crate) fn pages() -> String {
-    codes::ALL.iter().map(|code| format!("\n{}", page(*code))).collect()
+    codes::ALL
+        .iter()
+        .map(|code| format!("\n{}", page(*code)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -26,7 +37,10 @@ mod tests {
 
     #[test]
     fn every_code_has_a_page_and_every_page_a_code() {
-        let titles: Vec<&str> = PAGES.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        let titles: Vec<&str> = PAGES
+            .lines()
+            .filter_map(|line| line.strip_prefix("## "))
+            .collect();
         let names: Vec<&str> = codes::ALL.iter().map(|code| code.name).collect();
         assert_eq!(titles, names);
         for code in codes::ALL {

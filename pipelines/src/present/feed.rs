@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use forebay_feed::{
-    BatchFeatures, BatchLayout, Feed, FeedBatch, FeedBottleneck, FeedStats, PartRole, ShuffleQuality, ValueType,
+    BatchFeatures, BatchLayout, Feed, FeedBatch, FeedBottleneck, FeedStats, PartRole,
+    ShuffleQuality, ValueType,
 };
 use forebay_run::{FeedOrigin, FeedSource};
 use forebay_storage::CacheStats;
@@ -57,13 +58,23 @@ pub fn feed_header(fed: &FeedSource, feed: &Feed, epoch: u64) -> String {
             FeedOrigin::Sources => "the sources, with the steps done on the way".to_owned(),
         };
         let data = blocks.dataset();
-        let _ = writeln!(text, "{} in {} blocks, from {from}", rows(data.rows()), grouped(data.blocks() as u64));
+        let _ = writeln!(
+            text,
+            "{} in {} blocks, from {from}",
+            rows(data.rows()),
+            grouped(data.blocks() as u64)
+        );
     }
     for part in &feed.layout().parts {
         let shape: Vec<String> = part.shape.iter().map(ToString::to_string).collect();
         let columns = columns(&fed.features, part.role);
-        let _ =
-            writeln!(text, "  {:<11} {} {}  {columns}", part.role.name(), type_name(part.data_type), shape.join(" x "));
+        let _ = writeln!(
+            text,
+            "  {:<11} {} {}  {columns}",
+            part.role.name(),
+            type_name(part.data_type),
+            shape.join(" x ")
+        );
     }
     let _ = writeln!(text, "epoch {epoch}: {} steps", grouped(feed.steps(epoch)));
     text
@@ -77,7 +88,11 @@ fn columns(features: &BatchFeatures, of: PartRole) -> String {
         PartRole::Weight => features.weight.as_slice(),
         PartRole::Mask => return "1 where there is a row".to_owned(),
     };
-    fields.iter().map(|field| field.column.as_str()).collect::<Vec<_>>().join(", ")
+    fields
+        .iter()
+        .map(|field| field.column.as_str())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// The first rows of a batch.
@@ -85,15 +100,24 @@ pub fn batch(batch: &FeedBatch) -> String {
     let layout: &BatchLayout = batch.layout();
     let mut text = format!("step {}: {}\n", batch.step(), rows(batch.rows() as u64));
     for row in 0..batch.rows().min(ROWS_SHOWN) {
-        let parts = layout.parts.iter().filter(|part| part.role != PartRole::Mask).map(|part| {
-            let values = batch.part(part.role).get(row * part.row_bytes..(row + 1) * part.row_bytes).unwrap_or(&[]);
-            let all = values.len() / part.data_type.bytes();
-            let shown =
-                values.chunks_exact(part.data_type.bytes()).take(VALUES_SHOWN).map(|one| value(part.data_type, one));
-            let shown: Vec<String> = shown.collect();
-            let more = if all > VALUES_SHOWN { ", ..." } else { "" };
-            format!("{} [{}{more}]", part.role.name(), shown.join(", "))
-        });
+        let parts = layout
+            .parts
+            .iter()
+            .filter(|part| part.role != PartRole::Mask)
+            .map(|part| {
+                let values = batch
+                    .part(part.role)
+                    .get(row * part.row_bytes..(row + 1) * part.row_bytes)
+                    .unwrap_or(&[]);
+                let all = values.len() / part.data_type.bytes();
+                let shown = values
+                    .chunks_exact(part.data_type.bytes())
+                    .take(VALUES_SHOWN)
+                    .map(|one| value(part.data_type, one));
+                let shown: Vec<String> = shown.collect();
+                let more = if all > VALUES_SHOWN { ", ..." } else { "" };
+                format!("{} [{}{more}]", part.role.name(), shown.join(", "))
+            });
         let _ = writeln!(text, "  {}", parts.collect::<Vec<_>>().join(" "));
     }
     text
@@ -107,7 +131,9 @@ fn value(data_type: ValueType, bytes: &[u8]) -> String {
         ValueType::F16 => format!("{:.3}", f16::from_ne_bytes(two())),
         ValueType::Bf16 => format!("{:.3}", bf16::from_ne_bytes(two())),
         ValueType::I32 => i32::from_ne_bytes(four()).to_string(),
-        ValueType::I64 => i64::from_ne_bytes(<[u8; 8]>::try_from(bytes).unwrap_or_default()).to_string(),
+        ValueType::I64 => {
+            i64::from_ne_bytes(<[u8; 8]>::try_from(bytes).unwrap_or_default()).to_string()
+        }
         ValueType::U8 => bytes.first().map_or_else(String::new, ToString::to_string),
     }
 }
@@ -123,7 +149,15 @@ pub fn poor_shuffle(quality: &ShuffleQuality) -> String {
 
 /// How the batches came.
 pub fn feed_summary(told: &FeedReport<'_>) -> String {
-    let FeedReport { stats, quality, shuffled, memory_bytes, streams, cache, straight } = told;
+    let FeedReport {
+        stats,
+        quality,
+        shuffled,
+        memory_bytes,
+        streams,
+        cache,
+        straight,
+    } = told;
     // Rows that workers send are waited for as those of storage are.
     let (from, bottleneck) = match (streams, stats.bottleneck()) {
         (0, bottleneck) => ("storage", bottleneck.name()),
@@ -138,7 +172,11 @@ pub fn feed_summary(told: &FeedReport<'_>) -> String {
         bytes(stats.bytes_per_second() as u64)
     );
     if let Some(quality) = quality {
-        let _ = writeln!(text, "shuffle     {:.3} of a true permutation (rows {} apart)", quality.score, quality.lag);
+        let _ = writeln!(
+            text,
+            "shuffle     {:.3} of a true permutation (rows {} apart)",
+            quality.score, quality.lag
+        );
         if *shuffled && quality.is_poor() {
             let _ = writeln!(text, "            {}", poor_shuffle(quality));
         }
@@ -160,7 +198,12 @@ pub fn feed_summary(told: &FeedReport<'_>) -> String {
         duration(times.packing),
         duration(times.filling)
     );
-    let _ = writeln!(text, "read        {}; rows held take at most {}", bytes(times.stored), bytes(*memory_bytes));
+    let _ = writeln!(
+        text,
+        "read        {}; rows held take at most {}",
+        bytes(times.stored),
+        bytes(*memory_bytes)
+    );
     if let Some(cache) = cache {
         let _ = write!(
             text,
@@ -172,7 +215,12 @@ pub fn feed_summary(told: &FeedReport<'_>) -> String {
             (0, 0) => writeln!(text),
             (refused, 0) => writeln!(text, "; {} found no room", bytes(refused)),
             (refused, corrupt) => {
-                writeln!(text, "; {} found no room, {} entries were corrupt", bytes(refused), grouped(corrupt))
+                writeln!(
+                    text,
+                    "; {} found no room, {} entries were corrupt",
+                    bytes(refused),
+                    grouped(corrupt)
+                )
             }
         };
     }
@@ -198,7 +246,15 @@ pub fn feed_summary(told: &FeedReport<'_>) -> String {
 
 /// The same as one line of JSON.
 pub fn json(told: &FeedReport<'_>) -> String {
-    let FeedReport { stats, quality, memory_bytes, streams, cache, straight, .. } = told;
+    let FeedReport {
+        stats,
+        quality,
+        memory_bytes,
+        streams,
+        cache,
+        straight,
+        ..
+    } = told;
     let seconds = |time: Duration| time.as_secs_f64();
     let times = &stats.times;
     let line = json!({

@@ -11,7 +11,9 @@ const HANG_MAX: usize = 30;
 /// The columns of the terminal that standard output goes to, or those that the variable `COLUMNS` tells. Output that
 /// goes to a file or a pipe has no width.
 pub(crate) fn output_columns() -> Option<usize> {
-    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
+    let told = std::env::var("COLUMNS")
+        .ok()
+        .and_then(|columns| columns.trim().parse().ok());
     let seen = || terminal_size::terminal_size().map(|(columns, _)| usize::from(columns.0));
     let columns = told.or_else(|| std::io::stdout().is_terminal().then(seen).flatten());
     // Nothing can be laid out in less.
@@ -21,7 +23,9 @@ pub(crate) fn output_columns() -> Option<usize> {
 /// The text with lines of so many columns at most: longer ones go on below their second cell, or indented. A word that
 /// is longer stays whole.
 pub(crate) fn fit(text: &str, columns: Option<usize>) -> String {
-    let Some(columns) = columns else { return text.to_owned() };
+    let Some(columns) = columns else {
+        return text.to_owned();
+    };
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         match visible(line.trim_end_matches('\n')) <= columns {
@@ -43,7 +47,9 @@ fn wrap(line: &str, columns: usize, out: &mut String) {
     let mut rest = line;
     while !rest.is_empty() {
         let spaces = rest.len() - rest.trim_start_matches(' ').len();
-        let word = rest[spaces..].find(' ').map_or(rest.len(), |length| spaces + length);
+        let word = rest[spaces..]
+            .find(' ')
+            .map_or(rest.len(), |length| spaces + length);
         let (gap, text) = (&rest[..spaces], &rest[spaces..word]);
         if !is_first && width + spaces + visible(text) > columns {
             out.push('\n');
@@ -67,12 +73,17 @@ fn hang(line: &str) -> usize {
     let indent = plain.len() - plain.trim_start().len();
     let after_first = plain[indent..].find("  ").map(|at| indent + at);
     let second = after_first.map(|at| at + plain[at..].len() - plain[at..].trim_start().len());
-    second.filter(|column| *column <= HANG_MAX).unwrap_or(indent + 2)
+    second
+        .filter(|column| *column <= HANG_MAX)
+        .unwrap_or(indent + 2)
 }
 
 /// Columns that a text takes, without its colours.
 fn visible(text: &str) -> usize {
-    anstream::adapter::strip_str(text).to_string().chars().count()
+    anstream::adapter::strip_str(text)
+        .to_string()
+        .chars()
+        .count()
 }
 
 #[cfg(test)]
@@ -86,10 +97,24 @@ mod tests {
             ("short\n", "short\n".to_owned()),
             (
                 &format!("  why     {words}\n"),
-                format!("  why     {}\n          {}\n", "word ".repeat(14).trim_end(), "word ".repeat(6)),
+                format!(
+                    "  why     {}\n          {}\n",
+                    "word ".repeat(14).trim_end(),
+                    "word ".repeat(6)
+                ),
             ),
-            (&format!("a {words}x"), format!("a {}\n  {}x", "word ".repeat(15).trim_end(), "word ".repeat(5))),
-            (&format!("at {}", "p".repeat(90)), format!("at\n  {}", "p".repeat(90))),
+            (
+                &format!("a {words}x"),
+                format!(
+                    "a {}\n  {}x",
+                    "word ".repeat(15).trim_end(),
+                    "word ".repeat(5)
+                ),
+            ),
+            (
+                &format!("at {}", "p".repeat(90)),
+                format!("at\n  {}", "p".repeat(90)),
+            ),
             ("", String::new()),
         ];
         for (text, expected) in cases {

@@ -43,12 +43,18 @@ fn cut_text(found: &CutoffReport) -> String {
             [] => "no column can be scrambled".to_owned(),
             columns => format!("scrambled {}", columns.join(", ")),
         };
-        text += &format!("{}: {columns} in all rows {}\n", source.source, found.future);
+        text += &format!(
+            "{}: {columns} in all rows {}\n",
+            source.source, found.future
+        );
     }
     for sink in &found.sinks {
         let rows = format!("{} {}", units::rows(sink.rows), found.past);
         let columns = units::counted(sink.columns as u64, "column");
-        let fate = match (sink.rows, sink.moved.len() + usize::from(sink.misplaced.is_some())) {
+        let fate = match (
+            sink.rows,
+            sink.moved.len() + usize::from(sink.misplaced.is_some()),
+        ) {
             (0, 0) => "nothing to compare".to_owned(),
             (_, 0) => format!("the same bits in {columns}"),
             _ => format!("{} of {columns} moved", sink.moved.len()),

@@ -37,7 +37,10 @@ impl PlainProgress {
         let (running, ended) = channel();
         let (held, start) = (lines.clone(), Instant::now());
         std::thread::spawn(move || keep_time(&held, start, &ended));
-        PlainProgress { lines, _running: running }
+        PlainProgress {
+            lines,
+            _running: running,
+        }
     }
 }
 
@@ -82,7 +85,13 @@ struct ProgressLines {
 
 impl ProgressLines {
     fn new(verbose: bool, write: WriteLine) -> ProgressLines {
-        ProgressLines { verbose, write, now: Duration::ZERO, pass: None, seconds_left: None }
+        ProgressLines {
+            verbose,
+            write,
+            now: Duration::ZERO,
+            pass: None,
+            seconds_left: None,
+        }
     }
 
     /// The run is so old now.
@@ -99,9 +108,20 @@ impl ProgressLines {
 
     fn on_event(&mut self, event: Event) {
         match (event, &mut self.pass) {
-            (Event::PassStarted { number, total, label, bytes, .. }, _) => {
+            (
+                Event::PassStarted {
+                    number,
+                    total,
+                    label,
+                    bytes,
+                    ..
+                },
+                _,
+            ) => {
                 let name = format!("pass {number} of {total} ({label})");
-                let to_read = bytes.map_or_else(String::new, |bytes| format!(", {} to read", units::bytes(bytes)));
+                let to_read = bytes.map_or_else(String::new, |bytes| {
+                    format!(", {} to read", units::bytes(bytes))
+                });
                 (self.write)(&format!("{name}: begins{to_read}"));
                 self.pass = Some(PassLine {
                     name,
@@ -119,7 +139,17 @@ impl ProgressLines {
                 pass.bytes_done += bytes;
             }
             (Event::Spilled { bytes }, Some(pass)) => pass.spilled += bytes,
-            (Event::TrainingStep { sink, epoch, step, steps, loss, .. }, Some(pass)) => {
+            (
+                Event::TrainingStep {
+                    sink,
+                    epoch,
+                    step,
+                    steps,
+                    loss,
+                    ..
+                },
+                Some(pass),
+            ) => {
                 pass.message = Some(super::training::step(&sink, epoch, step, steps, loss));
             }
             (Event::Eta { seconds_left, .. }, _) => self.seconds_left = Some(seconds_left),
@@ -127,17 +157,36 @@ impl ProgressLines {
                 if let Some(pass) = pass.take()
                     && self.verbose
                 {
-                    let what = if reused { "reused".to_owned() } else { units::rows(rows) };
+                    let what = if reused {
+                        "reused".to_owned()
+                    } else {
+                        units::rows(rows)
+                    };
                     (self.write)(&format!("{}: done, {what}", pass.name));
                 }
             }
-            (Event::Discovered { source, spans, rows, bytes, .. }, _) if self.verbose => {
+            (
+                Event::Discovered {
+                    source,
+                    spans,
+                    rows,
+                    bytes,
+                    ..
+                },
+                _,
+            ) if self.verbose => {
                 let rows = rows.map_or_else(String::new, |rows| format!("{}, ", units::rows(rows)));
                 let spans = units::counted(spans as u64, "span");
-                (self.write)(&format!("source `{source}`: {rows}{} in {spans}", units::bytes(bytes)));
+                (self.write)(&format!(
+                    "source `{source}`: {rows}{} in {spans}",
+                    units::bytes(bytes)
+                ));
             }
             (Event::WorkerJoined { worker, slots, .. }, _) if self.verbose => {
-                (self.write)(&format!("worker {worker} joined with {}", units::counted(slots as u64, "slot")));
+                (self.write)(&format!(
+                    "worker {worker} joined with {}",
+                    units::counted(slots as u64, "slot")
+                ));
             }
             (Event::WorkerLost { worker, why }, _) if self.verbose => {
                 (self.write)(&format!("worker {worker} is lost: {why}"));
@@ -145,7 +194,9 @@ impl ProgressLines {
             (Event::IntervalDone { done, intervals }, _) => {
                 (self.write)(&format!("{done} of {intervals} intervals published"));
             }
-            (event, _) => event_line(&event).iter().for_each(|line| (self.write)(line)),
+            (event, _) => event_line(&event)
+                .iter()
+                .for_each(|line| (self.write)(line)),
         }
     }
 }
@@ -167,17 +218,26 @@ impl PassLine {
         }
         if self.rows_done > 0 {
             parts.push(format!("{} rows", units::short(self.rows_done)));
-            parts.push(format!("{} rows/s", units::short((self.rows_done as f64 / seconds) as u64)));
+            parts.push(format!(
+                "{} rows/s",
+                units::short((self.rows_done as f64 / seconds) as u64)
+            ));
         }
         if self.bytes_done > 0 {
-            parts.push(format!("{}/s", units::bytes((self.bytes_done as f64 / seconds) as u64)));
+            parts.push(format!(
+                "{}/s",
+                units::bytes((self.bytes_done as f64 / seconds) as u64)
+            ));
         }
         if self.spilled > 0 {
             parts.push(format!("{} spilled", units::bytes(self.spilled)));
         }
         parts.push(format!("{} elapsed", units::duration(elapsed)));
         parts.extend(seconds_left.map(|left| {
-            format!("run ends in about {}", units::duration(Duration::from_secs_f64(left.max(0.0).round())))
+            format!(
+                "run ends in about {}",
+                units::duration(Duration::from_secs_f64(left.max(0.0).round()))
+            )
         }));
         parts.extend(memory.map(|bytes| format!("memory {}", units::bytes(bytes))));
         format!("{}: {}", self.name, parts.join(", "))
@@ -199,20 +259,41 @@ mod tests {
             event.into_iter().for_each(|event| lines.on_event(event));
         }
         let said = said.lock().unwrap();
-        said.iter().map(|line| line.split(", memory ").next().unwrap().to_owned()).collect()
+        said.iter()
+            .map(|line| line.split(", memory ").next().unwrap().to_owned())
+            .collect()
     }
 
     fn begins(number: usize) -> Option<Event> {
         let (label, id) = ("write table".to_owned(), String::new());
-        Some(Event::PassStarted { number, total: 2, label, id, bytes: Some(40_000_000) })
+        Some(Event::PassStarted {
+            number,
+            total: 2,
+            label,
+            id,
+            bytes: Some(40_000_000),
+        })
     }
 
     #[test]
     fn a_line_at_each_pass_and_every_ten_seconds() {
-        let progress = || Some(Event::Progress { rows: 1000, bytes: 1_000_000 });
+        let progress = || {
+            Some(Event::Progress {
+                rows: 1000,
+                bytes: 1_000_000,
+            })
+        };
         let mut script = vec![(0, begins(1))];
         script.extend((1..=21).map(|second| (second, progress())));
-        script.push((22, Some(Event::PassDone { number: 1, reused: false, rows: 21_000, filtered: 0 })));
+        script.push((
+            22,
+            Some(Event::PassDone {
+                number: 1,
+                reused: false,
+                rows: 21_000,
+                filtered: 0,
+            }),
+        ));
         script.push((22, begins(2)));
         // Nothing arrives for a while; the lines go on.
         script.extend((23..=43).map(|second| (second, None)));
@@ -229,9 +310,28 @@ mod tests {
 
     #[test]
     fn verbose_lines_tell_of_sources_and_of_what_passes_came_to() {
-        let found = Event::Discovered { source: "sales".into(), spans: 2, rows: Some(1200), bytes: 3000, folder: None };
-        let done = |reused| Some(Event::PassDone { number: 1, reused, rows: 1200, filtered: 0 });
-        let script = vec![(0, Some(found)), (0, begins(1)), (1, done(false)), (1, begins(2)), (1, done(true))];
+        let found = Event::Discovered {
+            source: "sales".into(),
+            spans: 2,
+            rows: Some(1200),
+            bytes: 3000,
+            folder: None,
+        };
+        let done = |reused| {
+            Some(Event::PassDone {
+                number: 1,
+                reused,
+                rows: 1200,
+                filtered: 0,
+            })
+        };
+        let script = vec![
+            (0, Some(found)),
+            (0, begins(1)),
+            (1, done(false)),
+            (1, begins(2)),
+            (1, done(true)),
+        ];
         let expected = [
             "source `sales`: 1,200 rows, 3.0 kB in 2 spans",
             "pass 1 of 2 (write table): begins, 40.0 MB to read",

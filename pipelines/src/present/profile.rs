@@ -14,21 +14,43 @@ const PAIRS_SHOWN: usize = 20;
 const VALUE_LETTERS: usize = 24;
 
 /// Heights of bars.
-const BARS: [char; 8] = [' ', '\u{2581}', '\u{2582}', '\u{2583}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}'];
+const BARS: [char; 8] = [
+    ' ', '\u{2581}', '\u{2582}', '\u{2583}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}',
+];
 
 /// A few lines for each column.
 pub(crate) fn text(profile: &DatasetProfile) -> String {
-    let part = profile.part.as_ref().map_or_else(String::new, |part| format!(" ({part})"));
+    let part = profile
+        .part
+        .as_ref()
+        .map_or_else(String::new, |part| format!(" ({part})"));
     let columns = units::counted(profile.columns.len() as u64, "column");
-    let mut text = format!("{}{part}: {}, {columns}\n", profile.of, units::rows(profile.rows));
-    profile.columns.iter().for_each(|column| text += &column_text(column));
+    let mut text = format!(
+        "{}{part}: {}, {columns}\n",
+        profile.of,
+        units::rows(profile.rows)
+    );
+    profile
+        .columns
+        .iter()
+        .for_each(|column| text += &column_text(column));
     if let Some(series) = &profile.series {
-        text += &format!("\nseries of {} by {}\n", series.time, series.keys.join(", "));
-        series_lines(series).iter().for_each(|line| text += &format!("  {line}\n"));
+        text += &format!(
+            "\nseries of {} by {}\n",
+            series.time,
+            series.keys.join(", ")
+        );
+        series_lines(series)
+            .iter()
+            .for_each(|line| text += &format!("  {line}\n"));
     }
     if !profile.pairs.is_empty() {
         text += "\npairs\n";
-        profile.pairs.iter().take(PAIRS_SHOWN).for_each(|pair| text += &format!("  {}\n", pair_line(pair)));
+        profile
+            .pairs
+            .iter()
+            .take(PAIRS_SHOWN)
+            .for_each(|pair| text += &format!("  {}\n", pair_line(pair)));
     }
     text
 }
@@ -36,25 +58,50 @@ pub(crate) fn text(profile: &DatasetProfile) -> String {
 /// What the series are like.
 pub(crate) fn series_lines(series: &SeriesProfile) -> Vec<String> {
     let [least, mean, most] = series.rows_per_series;
-    let length = format!("{} to {} rows each, mean {}", number(least), number(most), number(mean));
-    let mut lines = vec![format!("{} series, {length}", units::grouped(series.series))];
+    let length = format!(
+        "{} to {} rows each, mean {}",
+        number(least),
+        number(most),
+        number(mean)
+    );
+    let mut lines = vec![format!(
+        "{} series, {length}",
+        units::grouped(series.series)
+    )];
     if let (Some(first), Some(last)) = (&series.first, &series.last) {
         lines.push(format!("{first} to {last}"));
     }
     if let Some(period) = &series.period {
-        let rows = series.rows_per_period.map_or_else(String::new, |rows| format!(", {} rows each", number(rows)));
-        let gaps =
-            format!("{} missing in {}", units::grouped(series.gaps), share(series.series_with_gaps, series.series));
+        let rows = series
+            .rows_per_period
+            .map_or_else(String::new, |rows| format!(", {} rows each", number(rows)));
+        let gaps = format!(
+            "{} missing in {}",
+            units::grouped(series.gaps),
+            share(series.series_with_gaps, series.series)
+        );
         lines.push(format!("periods of {period}{rows}, {gaps} series"));
     }
-    let demand = series.demand.as_ref().map_or_else(String::new, |demand| format!(" by {demand}"));
-    lines.push(format!("intermittent{demand}: {} series", share(series.intermittent, series.series)));
+    let demand = series
+        .demand
+        .as_ref()
+        .map_or_else(String::new, |demand| format!(" by {demand}"));
+    lines.push(format!(
+        "intermittent{demand}: {} series",
+        share(series.intermittent, series.series)
+    ));
     lines
 }
 
 /// Two columns, and how they hang together.
 pub(crate) fn pair_line(pair: &ColumnPair) -> String {
-    let ColumnPair { first, second, correlation, cramers_v, .. } = pair;
+    let ColumnPair {
+        first,
+        second,
+        correlation,
+        cramers_v,
+        ..
+    } = pair;
     let measure = match (correlation, cramers_v) {
         (Some(correlation), _) => format!("correlation {correlation:.3}"),
         (None, Some(association)) => format!("Cram\u{e9}r's V {association:.3}"),
@@ -65,7 +112,9 @@ pub(crate) fn pair_line(pair: &ColumnPair) -> String {
 
 fn column_text(column: &ColumnProfile) -> String {
     let mut text = format!("\n{}  {}\n", column.name, column.type_label());
-    column_lines(column).iter().for_each(|line| text += &format!("  {line}\n"));
+    column_lines(column)
+        .iter()
+        .for_each(|line| text += &format!("  {line}\n"));
     text += &column.numeric.as_ref().map(bars).unwrap_or_default();
     text
 }
@@ -74,7 +123,11 @@ fn column_text(column: &ColumnProfile) -> String {
 pub(crate) fn column_lines(column: &ColumnProfile) -> Vec<String> {
     let mut facts = vec![format!("nulls {}", share(column.nulls, column.rows))];
     if let Some(distinct) = column.distinct {
-        let about = if column.distinct_is_exact { "" } else { "about " };
+        let about = if column.distinct_is_exact {
+            ""
+        } else {
+            "about "
+        };
         facts.push(format!("distinct {about}{}", units::grouped(distinct)));
     }
     if let Some(time) = &column.time {
@@ -92,15 +145,30 @@ pub(crate) fn column_lines(column: &ColumnProfile) -> Vec<String> {
     }
     if !column.frequent.is_empty() {
         let values = column.frequent.iter().take(VALUES_SHOWN);
-        let values: Vec<String> =
-            values.map(|value| format!("{} {}", shortened(&value.value), share(value.count, column.rows))).collect();
-        let more = if column.frequent.len() > VALUES_SHOWN { ", ..." } else { "" };
+        let values: Vec<String> = values
+            .map(|value| {
+                format!(
+                    "{} {}",
+                    shortened(&value.value),
+                    share(value.count, column.rows)
+                )
+            })
+            .collect();
+        let more = if column.frequent.len() > VALUES_SHOWN {
+            ", ..."
+        } else {
+            ""
+        };
         lines.push(values.join(", ") + more);
     }
     // Values that are all listed need no examples.
     let is_listed = column.distinct_is_exact && column.frequent.len() <= VALUES_SHOWN;
     if !column.examples.is_empty() && !is_listed {
-        let examples: Vec<String> = column.examples.iter().map(|example| shortened(example)).collect();
+        let examples: Vec<String> = column
+            .examples
+            .iter()
+            .map(|example| shortened(example))
+            .collect();
         lines.push(format!("such as {}", examples.join(", ")));
     }
     lines
@@ -115,30 +183,64 @@ fn numeric_lines(numeric: &NumericProfile, rows: u64) -> Vec<String> {
         ("infinite", numeric.infinities),
     ];
     let special = counts.into_iter().filter(|(_, count)| *count > 0);
-    let special: Vec<String> = special.map(|(name, count)| format!("{name} {}", share(count, rows))).collect();
-    let moments = [("mean", numeric.mean), ("std", numeric.std), ("min", numeric.min)];
+    let special: Vec<String> = special
+        .map(|(name, count)| format!("{name} {}", share(count, rows)))
+        .collect();
+    let moments = [
+        ("mean", numeric.mean),
+        ("std", numeric.std),
+        ("min", numeric.min),
+    ];
     let quantile = |percent: usize| numeric.quantiles.get(percent).copied();
-    let quantiles = [("25 %", quantile(25)), ("median", quantile(50)), ("75 %", quantile(75)), ("max", numeric.max)];
+    let quantiles = [
+        ("25 %", quantile(25)),
+        ("median", quantile(50)),
+        ("75 %", quantile(75)),
+        ("max", numeric.max),
+    ];
     let facts = moments.into_iter().chain(quantiles);
-    let facts: Vec<String> = facts.filter_map(|(name, value)| Some(format!("{name} {}", number(value?)))).collect();
-    [special, facts].iter().filter(|line| !line.is_empty()).map(|line| line.join(", ")).collect()
+    let facts: Vec<String> = facts
+        .filter_map(|(name, value)| Some(format!("{name} {}", number(value?))))
+        .collect();
+    [special, facts]
+        .iter()
+        .filter(|line| !line.is_empty())
+        .map(|line| line.join(", "))
+        .collect()
 }
 
 /// The histogram in one line.
 fn bars(numeric: &NumericProfile) -> String {
-    let most = numeric.histogram.iter().map(|bin| bin.share).fold(0.0, f64::max);
+    let most = numeric
+        .histogram
+        .iter()
+        .map(|bin| bin.share)
+        .fold(0.0, f64::max);
     if numeric.histogram.len() < 2 || most <= 0.0 {
         return String::new();
     }
-    let bar = |share: f64| BARS[((share / most * (BARS.len() - 1) as f64).ceil() as usize).min(BARS.len() - 1)];
-    format!("  |{}|\n", numeric.histogram.iter().map(|bin| bar(bin.share)).collect::<String>())
+    let bar = |share: f64| {
+        BARS[((share / most * (BARS.len() - 1) as f64).ceil() as usize).min(BARS.len() - 1)]
+    };
+    format!(
+        "  |{}|\n",
+        numeric
+            .histogram
+            .iter()
+            .map(|bin| bar(bin.share))
+            .collect::<String>()
+    )
 }
 
 /// A count, and its share of all rows.
 fn share(count: u64, rows: u64) -> String {
     match (count, rows) {
         (0, _) | (_, 0) => units::grouped(count),
-        _ => format!("{} ({:.1} %)", units::grouped(count), 100.0 * count as f64 / rows as f64),
+        _ => format!(
+            "{} ({:.1} %)",
+            units::grouped(count),
+            100.0 * count as f64 / rows as f64
+        ),
     }
 }
 
@@ -160,11 +262,19 @@ fn number(value: f64) -> String {
 }
 
 fn shortened(value: &str) -> String {
-    let mut text: String = value.chars().take(VALUE_LETTERS).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut text: String = value
+        .chars()
+        .take(VALUE_LETTERS)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
     if value.chars().nth(VALUE_LETTERS).is_some() {
         text.push_str("...");
     }
-    if text.is_empty() { "\"\"".to_owned() } else { text }
+    if text.is_empty() {
+        "\"\"".to_owned()
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,9 @@ pub struct TerminalProgress {
 impl TerminalProgress {
     /// `enabled` is what the user asked for; nothing is shown where standard error is no terminal.
     pub fn new(enabled: bool) -> Self {
-        TerminalProgress { enabled: enabled && std::io::stderr().is_terminal() }
+        TerminalProgress {
+            enabled: enabled && std::io::stderr().is_terminal(),
+        }
     }
 
     /// Whether anything is shown.
@@ -41,8 +43,19 @@ impl TerminalProgress {
 
     /// Begins the line of a pass: `number` of `total`, counted from 1. Without `total_bytes` there
     /// is neither a bar nor an estimate of the time left.
-    pub fn pass(&self, number: usize, total: usize, label: &str, total_bytes: Option<u64>) -> PassProgress {
-        PassProgress::new(self.target(), &format!("pass {number}/{total}"), label, total_bytes)
+    pub fn pass(
+        &self,
+        number: usize,
+        total: usize,
+        label: &str,
+        total_bytes: Option<u64>,
+    ) -> PassProgress {
+        PassProgress::new(
+            self.target(),
+            &format!("pass {number}/{total}"),
+            label,
+            total_bytes,
+        )
     }
 
     /// Begins the line of runs for so many intervals, so many at a time.
@@ -83,7 +96,12 @@ struct ProgressCounts {
 }
 
 impl PassProgress {
-    fn new(target: ProgressDrawTarget, prefix: &str, label: &str, total_bytes: Option<u64>) -> Self {
+    fn new(
+        target: ProgressDrawTarget,
+        prefix: &str,
+        label: &str,
+        total_bytes: Option<u64>,
+    ) -> Self {
         let bar = ProgressBar::with_draw_target(total_bytes, target);
         let counts = Arc::new(ProgressCounts::default());
         bar.set_style(style(counts.clone(), total_bytes.is_some()));
@@ -93,7 +111,11 @@ impl PassProgress {
             // The time goes on where nothing arrives for a while.
             bar.enable_steady_tick(Duration::from_millis(500));
         }
-        PassProgress { bar, total_bytes, counts }
+        PassProgress {
+            bar,
+            total_bytes,
+            counts,
+        }
     }
 
     /// Rows and stored bytes that have been read since the last call.
@@ -110,7 +132,10 @@ impl PassProgress {
     /// Bytes that have to be read, of so many that were looked at, since the last call.
     pub fn add_planned_bytes(&self, bytes: u64, of: u64) {
         let add = |count: &AtomicU64, more: u64| count.fetch_add(more, Ordering::Relaxed) + more;
-        let (read, looked_at) = (add(&self.counts.to_read, bytes), add(&self.counts.looked_at, of));
+        let (read, looked_at) = (
+            add(&self.counts.to_read, bytes),
+            add(&self.counts.looked_at, of),
+        );
         if let (Some(total), true) = (self.total_bytes, looked_at > 0) {
             let rest = total.saturating_sub(looked_at) as f64 * read as f64 / looked_at as f64;
             // A pass whose rows are at hand reads nothing: its length stays that of its data.
@@ -122,7 +147,9 @@ impl PassProgress {
 
     /// How long the whole run still takes.
     pub fn set_time_left(&self, left: Duration) {
-        self.counts.seconds_left.store(left.as_secs().max(1), Ordering::Relaxed);
+        self.counts
+            .seconds_left
+            .store(left.as_secs().max(1), Ordering::Relaxed);
     }
 
     /// Says something else than the label.
@@ -143,30 +170,52 @@ fn style(counts: Arc<ProgressCounts>, sized: bool) -> ProgressStyle {
     };
     let plain = || ProgressStyle::default_bar();
     // The template is a constant that the test below draws.
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| plain()).progress_chars("=> ");
+    let style = ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| plain())
+        .progress_chars("=> ");
     style
-        .with_key("read", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-            let total = state.len().map(|total| format!(" of {}", units::bytes(total))).unwrap_or_default();
-            let speed = units::bytes(state.per_sec() as u64);
-            let _ = write!(out, "{}{total}, {speed}/s", units::bytes(state.pos()));
-        })
-        .with_key("left", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-            if state.pos() > 0 && state.len().is_some_and(|total| state.pos() < total) {
-                let _ = write!(out, "{} left", units::duration(Duration::from_secs(state.eta().as_secs())));
-            }
-        })
-        .with_key("counts", move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
-            let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            let _ = write!(out, "{} rows", units::short(read(&counts.rows)));
-            let spilled = read(&counts.spilled);
-            if spilled > 0 {
-                let _ = write!(out, ", {} spilled", units::bytes(spilled));
-            }
-            let left = read(&counts.seconds_left);
-            if left > 0 {
-                let _ = write!(out, "  run: {} left", units::duration(Duration::from_secs(left)));
-            }
-        })
+        .with_key(
+            "read",
+            |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+                let total = state
+                    .len()
+                    .map(|total| format!(" of {}", units::bytes(total)))
+                    .unwrap_or_default();
+                let speed = units::bytes(state.per_sec() as u64);
+                let _ = write!(out, "{}{total}, {speed}/s", units::bytes(state.pos()));
+            },
+        )
+        .with_key(
+            "left",
+            |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+                if state.pos() > 0 && state.len().is_some_and(|total| state.pos() < total) {
+                    let _ = write!(
+                        out,
+                        "{} left",
+                        units::duration(Duration::from_secs(state.eta().as_secs()))
+                    );
+                }
+            },
+        )
+        .with_key(
+            "counts",
+            move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
+                let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+                let _ = write!(out, "{} rows", units::short(read(&counts.rows)));
+                let spilled = read(&counts.spilled);
+                if spilled > 0 {
+                    let _ = write!(out, ", {} spilled", units::bytes(spilled));
+                }
+                let left = read(&counts.seconds_left);
+                if left > 0 {
+                    let _ = write!(
+                        out,
+                        "  run: {} left",
+                        units::duration(Duration::from_secs(left))
+                    );
+                }
+            },
+        )
 }
 
 #[cfg(test)]
@@ -233,7 +282,10 @@ mod tests {
         assert!(text.contains("12.3k rows, 2.0 kB spilled"), "{text}");
         assert!(text.ends_with("left"), "{text}");
         let text = drawn_line(None);
-        assert!(text.contains("1.0 MB, ") && !text.contains("left"), "{text}");
+        assert!(
+            text.contains("1.0 MB, ") && !text.contains("left"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result};
-use forebay_run::{ContinuedReport, ExpectationReport, ForecastReport, FutureReport, OutputReport, RunReport};
+use forebay_run::{
+    ContinuedReport, ExpectationReport, ForecastReport, FutureReport, OutputReport, RunReport,
+};
 use forebay_storage::timestamp::format_utc;
 use forebay_storage::{Event, EventListener, IgnoreEvents, peak_resident_bytes};
 use jiff::Timestamp;
@@ -86,7 +88,10 @@ struct RunCosts {
 impl RunMeter {
     fn costs(&self) -> RunCosts {
         let seconds = self.start.elapsed().as_secs_f64();
-        let (rows, bytes) = (self.rows.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
+        let (rows, bytes) = (
+            self.rows.load(Ordering::Relaxed),
+            self.bytes.load(Ordering::Relaxed),
+        );
         let rate = |count: u64| (count as f64 / seconds.max(1e-3)) as u64;
         RunCosts {
             duration_seconds: (seconds * 1e3).round() / 1e3,
@@ -101,12 +106,17 @@ impl RunMeter {
 
 impl RunCosts {
     fn text(&self) -> String {
-        let mut parts = vec![units::duration(Duration::from_secs_f64(self.duration_seconds))];
+        let mut parts = vec![units::duration(Duration::from_secs_f64(
+            self.duration_seconds,
+        ))];
         if self.rows_read > 0 {
             parts.push(format!("{} rows/s", units::short(self.rows_per_second)));
             parts.push(format!("{}/s", units::bytes(self.bytes_per_second)));
         }
-        parts.extend(self.peak_memory_bytes.map(|bytes| format!("peak memory {}", units::bytes(bytes))));
+        parts.extend(
+            self.peak_memory_bytes
+                .map(|bytes| format!("peak memory {}", units::bytes(bytes))),
+        );
         parts.join(", ")
     }
 }
@@ -122,7 +132,16 @@ impl RunReporter {
             (false, verbosity) => Box::new(PlainProgress::new(verbosity == Verbosity::Verbose)),
         };
         let (rows, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        RunReporter { json, verbosity, watch: Arc::new(RunMeter { inner, start: Instant::now(), rows, bytes }) }
+        RunReporter {
+            json,
+            verbosity,
+            watch: Arc::new(RunMeter {
+                inner,
+                start: Instant::now(),
+                rows,
+                bytes,
+            }),
+        }
     }
 
     /// Who listens to the run.
@@ -144,7 +163,8 @@ impl RunReporter {
                 Ok(ExitCode::SUCCESS)
             }
             (Ok(report), true) => {
-                let body = serde_json::to_value(&report).map_err(|error| Fault::internal("a summary").cause(error));
+                let body = serde_json::to_value(&report)
+                    .map_err(|error| Fault::internal("a summary").cause(error));
                 let mut body = body?;
                 body["costs"] = json!(self.watch.costs());
                 self.done(&body)
@@ -175,7 +195,11 @@ impl RunReporter {
 /// What a summary tells of a fault, beside `body`.
 pub(crate) fn failure(fault: &Fault, mut body: Value) -> Value {
     body["fault"] = diagnostic::one(fault, Severity::Error);
-    body["fault"]["others"] = fault.others().iter().flat_map(|other| diagnostic::all(other, Severity::Error)).collect();
+    body["fault"]["others"] = fault
+        .others()
+        .iter()
+        .flat_map(|other| diagnostic::all(other, Severity::Error))
+        .collect();
     body
 }
 
@@ -185,7 +209,8 @@ pub(crate) fn summary_line(status: &str, body: &impl Serialize) -> Result<String
 }
 
 fn line(event: &str, status: &str, body: &impl Serialize) -> Result<String> {
-    let body = serde_json::to_value(body).map_err(|error| Fault::internal("a summary").cause(error))?;
+    let body =
+        serde_json::to_value(body).map_err(|error| Fault::internal("a summary").cause(error))?;
     let mut all = json!({ "version": EVENTS_VERSION, "event": event, "status": status });
     if let (Value::Object(all), Value::Object(body)) = (&mut all, body) {
         all.extend(body);
@@ -195,8 +220,16 @@ fn line(event: &str, status: &str, body: &impl Serialize) -> Result<String> {
 
 /// The rows of the future that a step added.
 fn future_text(future: &FutureReport) -> String {
-    let FutureReport { step, series, steps, ended, known_until } = future;
-    let after = known_until.as_ref().map_or_else(String::new, |known| format!(" after {known}"));
+    let FutureReport {
+        step,
+        series,
+        steps,
+        ended,
+        known_until,
+    } = future;
+    let after = known_until
+        .as_ref()
+        .map_or_else(String::new, |known| format!(" after {known}"));
     format!(
         "{step}: {} of {} series{after}{}\n",
         units::counted(*steps, "step"),
@@ -207,7 +240,14 @@ fn future_text(future: &FutureReport) -> String {
 
 /// How a vocabulary differs from that of the run before.
 fn continued_text(continued: &ContinuedReport) -> String {
-    let ContinuedReport { step, columns, artifact, tokens, added, absent } = continued;
+    let ContinuedReport {
+        step,
+        columns,
+        artifact,
+        tokens,
+        added,
+        absent,
+    } = continued;
     let before = match artifact {
         Some(artifact) => format!(
             "{} new, {} no longer seen; goes on from artifact {}",
@@ -217,11 +257,19 @@ fn continued_text(continued: &ContinuedReport) -> String {
         ),
         None => "the first run".to_owned(),
     };
-    format!("{step} {}: {}, {before}\n", columns.join(", "), units::counted(*tokens, "token"))
+    format!(
+        "{step} {}: {}, {before}\n",
+        columns.join(", "),
+        units::counted(*tokens, "token")
+    )
 }
 
 fn left_out(ended: u64) -> String {
-    if ended == 0 { String::new() } else { format!(", {} that ended before left out", units::grouped(ended)) }
+    if ended == 0 {
+        String::new()
+    } else {
+        format!(", {} that ended before left out", units::grouped(ended))
+    }
 }
 
 /// How many rules hold, and those that do not.
@@ -231,19 +279,38 @@ fn expectations_text(expectations: &[ExpectationReport]) -> String {
     }
     let broken: Vec<&ExpectationReport> = expectations.iter().filter(|rule| !rule.holds).collect();
     let rules = units::counted(expectations.len() as u64, "rule");
-    let mut text = format!("expectations: {} of {rules} hold\n", expectations.len() - broken.len());
-    for ExpectationReport { step, rule, found, .. } in broken {
+    let mut text = format!(
+        "expectations: {} of {rules} hold\n",
+        expectations.len() - broken.len()
+    );
+    for ExpectationReport {
+        step, rule, found, ..
+    } in broken
+    {
         text += &format!("  {step}: `{rule}`: {found}\n");
     }
-    for ExpectationReport { step, rule, quarantined, .. } in expectations.iter().filter(|rule| rule.quarantined > 0) {
-        text += &format!("  {step}: `{rule}`: {} quarantined\n", units::rows(*quarantined));
+    for ExpectationReport {
+        step,
+        rule,
+        quarantined,
+        ..
+    } in expectations.iter().filter(|rule| rule.quarantined > 0)
+    {
+        text += &format!(
+            "  {step}: `{rule}`: {} quarantined\n",
+            units::rows(*quarantined)
+        );
     }
     text
 }
 
 /// How many predictions were moved to a bound, and how many quantiles crossed.
 fn moved_text(clipped: u64, crossed: u64) -> String {
-    let clipped = if clipped == 0 { String::new() } else { format!(", {} moved to a bound", units::grouped(clipped)) };
+    let clipped = if clipped == 0 {
+        String::new()
+    } else {
+        format!(", {} moved to a bound", units::grouped(clipped))
+    };
     let crossed = match crossed {
         0 => String::new(),
         rows => format!(", quantiles of {} sorted", units::rows(rows)),
@@ -252,15 +319,33 @@ fn moved_text(clipped: u64, crossed: u64) -> String {
 }
 
 fn forecast_text(forecast: &ForecastReport) -> String {
-    let ForecastReport { sink, data, rows, series, steps, ended, known_until, model, clipped, crossed, .. } = forecast;
-    let known = known_until.as_ref().map_or_else(String::new, |known| format!(", data until {known}"));
+    let ForecastReport {
+        sink,
+        data,
+        rows,
+        series,
+        steps,
+        ended,
+        known_until,
+        model,
+        clipped,
+        crossed,
+        ..
+    } = forecast;
+    let known = known_until
+        .as_ref()
+        .map_or_else(String::new, |known| format!(", data until {known}"));
     let moved = moved_text(*clipped, *crossed);
     format!(
         "{sink}: {} = {} series x {steps}{known}{}{moved}\n  model {}\n  {data}\n",
         units::rows(*rows),
         units::grouped(*series),
         left_out(*ended),
-        if model.contains(' ') { model } else { &model[..model.len().min(16)] },
+        if model.contains(' ') {
+            model
+        } else {
+            &model[..model.len().min(16)]
+        },
     )
 }
 
@@ -326,7 +411,11 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
     }
     for output in &report.outputs {
         if output.rows == 0 {
-            let what = if report.interval.is_some() { "the interval is empty" } else { "the output is empty" };
+            let what = if report.interval.is_some() {
+                "the interval is empty"
+            } else {
+                "the output is empty"
+            };
             text += &format!("{}: {what}\n", output.sink);
         }
         text += &format!(
@@ -340,19 +429,40 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
         );
         if output.rows_copied > 0 {
             let rows = units::rows(output.rows_copied);
-            text += &format!("  {rows} outside of the interval written again, from files that also held rows of it\n");
+            text += &format!(
+                "  {rows} outside of the interval written again, from files that also held rows of it\n"
+            );
         }
         text += &reading_text(output);
     }
-    report.models.iter().for_each(|model| text += &training::summary(model));
-    report.continued.iter().for_each(|continued| text += &continued_text(continued));
-    report.refits.iter().for_each(|refit| text += &format!("{}\n", explain::refit_text(refit)));
-    report.future.iter().for_each(|future| text += &future_text(future));
-    report.forecasts.iter().for_each(|forecast| text += &forecast_text(forecast));
+    report
+        .models
+        .iter()
+        .for_each(|model| text += &training::summary(model));
+    report
+        .continued
+        .iter()
+        .for_each(|continued| text += &continued_text(continued));
+    report
+        .refits
+        .iter()
+        .for_each(|refit| text += &format!("{}\n", explain::refit_text(refit)));
+    report
+        .future
+        .iter()
+        .for_each(|future| text += &future_text(future));
+    report
+        .forecasts
+        .iter()
+        .for_each(|forecast| text += &forecast_text(forecast));
     text += &expectations_text(&report.expectations);
     text += &drift::rules_text(&report.expectations);
     if !report.again.is_empty() {
-        let again: Vec<String> = report.again.iter().map(|known| format!("{} .. {}", known.from, known.to)).collect();
+        let again: Vec<String> = report
+            .again
+            .iter()
+            .map(|known| format!("{} .. {}", known.from, known.to))
+            .collect();
         text += &format!("done again: {}\n", again.join(", "));
     }
     if let Some(storage) = &report.storage {
@@ -375,15 +485,25 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
         }
         if !ladder.reused.is_empty() {
             let artifact = ladder.artifact.as_deref().unwrap_or_default();
-            text += &format!("  not learned, but taken from artifact {artifact}: {}\n", ladder.reused.join(", "));
+            text += &format!(
+                "  not learned, but taken from artifact {artifact}: {}\n",
+                ladder.reused.join(", ")
+            );
         }
     }
     if let Some(deadline) = &report.deadline {
-        text += &format!("deadline {}: {}\n", deadline.at, if deadline.on_time { "kept" } else { "missed" });
+        text += &format!(
+            "deadline {}: {}\n",
+            deadline.at,
+            if deadline.on_time { "kept" } else { "missed" }
+        );
     }
     let reused = report.passes.iter().filter(|pass| pass.reused).count();
     if reused > 0 && !report.nothing_new {
-        text += &format!("reused: {reused} of {}\n", units::counted(report.passes.len() as u64, "pass"));
+        text += &format!(
+            "reused: {reused} of {}\n",
+            units::counted(report.passes.len() as u64, "pass")
+        );
     }
     if report.nothing_new {
         text += "nothing new: everything was known already\n";
@@ -411,8 +531,11 @@ impl EventListener for JsonWatch {
     fn on_event(&self, event: Event) {
         let event = match event {
             Event::Progress { rows, bytes } => {
-                let Ok(mut held) = self.progress.lock() else { return };
-                let (since, all_rows, all_bytes) = held.get_or_insert_with(|| (Instant::now(), 0, 0));
+                let Ok(mut held) = self.progress.lock() else {
+                    return;
+                };
+                let (since, all_rows, all_bytes) =
+                    held.get_or_insert_with(|| (Instant::now(), 0, 0));
                 *all_rows += rows;
                 *all_bytes += bytes;
                 if since.elapsed().as_secs() >= 1 {
@@ -422,10 +545,14 @@ impl EventListener for JsonWatch {
                 return;
             }
             Event::Eta { on_time, .. } => {
-                let Ok(mut said) = self.eta.lock() else { return };
+                let Ok(mut said) = self.eta.lock() else {
+                    return;
+                };
                 let now = Instant::now();
                 let first = said.map_or(now, |(first, ..)| first);
-                let every = (now - first).mul_f64(ETA_EVERY_SHARE).clamp(ETA_EVERY.0, ETA_EVERY.1);
+                let every = (now - first)
+                    .mul_f64(ETA_EVERY_SHARE)
+                    .clamp(ETA_EVERY.0, ETA_EVERY.1);
                 // The clock is looked at once a second, and never quite on time.
                 let is_due = |last: Instant| now - last + every / 10 >= every;
                 if said.is_some_and(|(_, last, then)| then == on_time && !is_due(last)) {
@@ -462,10 +589,14 @@ impl JsonWatch {
     }
 
     fn print(&self, event: &Event) {
-        let Ok(mut body) = serde_json::to_value(event) else { return };
+        let Ok(mut body) = serde_json::to_value(event) else {
+            return;
+        };
         body["version"] = EVENTS_VERSION.into();
         body["time"] = format_utc(Timestamp::now()).into();
-        if let (Event::Progress { .. }, Some((number, total))) = (event, self.pass.lock().ok().and_then(|pass| *pass)) {
+        if let (Event::Progress { .. }, Some((number, total))) =
+            (event, self.pass.lock().ok().and_then(|pass| *pass))
+        {
             body["number"] = number.into();
             body["total"] = total.into();
         }
@@ -476,8 +607,14 @@ impl JsonWatch {
 /// What an event says in a line of its own, if anything.
 pub(super) fn event_line(event: &Event) -> Option<String> {
     Some(match event {
-        Event::AtRisk { deadline, end, action } => {
-            let end = end.as_ref().map_or_else(String::new, |end| format!(" (the run would end at {end})"));
+        Event::AtRisk {
+            deadline,
+            end,
+            action,
+        } => {
+            let end = end
+                .as_ref()
+                .map_or_else(String::new, |end| format!(" (the run would end at {end})"));
             let what = match *action {
                 "none" => "nothing more can be done, the run goes on".to_owned(),
                 "stop" => "the run stops".to_owned(),
@@ -485,15 +622,38 @@ pub(super) fn event_line(event: &Event) -> Option<String> {
             };
             format!("the deadline {deadline} is at risk{end}: {what}")
         }
-        Event::TakenOver { run_id, attempt, from } => {
+        Event::TakenOver {
+            run_id,
+            attempt,
+            from,
+        } => {
             let before = attempt - 1;
-            format!("attempt {attempt} of run `{run_id}`: attempt {before} stops if it is still at work ({from})")
+            format!(
+                "attempt {attempt} of run `{run_id}`: attempt {before} stops if it is still at work ({from})"
+            )
         }
-        Event::Waiting { source, wanted, found } => format!("waiting for `{source}`: {wanted} wanted, {found} found"),
-        Event::TrainingResumed { sink, step, steps } => format!("{sink}: goes on after step {step} of {steps}"),
-        Event::TrainingEpoch { sink, epoch, seconds, bottleneck, skipped_rows, .. } => {
+        Event::Waiting {
+            source,
+            wanted,
+            found,
+        } => format!("waiting for `{source}`: {wanted} wanted, {found} found"),
+        Event::TrainingResumed { sink, step, steps } => {
+            format!("{sink}: goes on after step {step} of {steps}")
+        }
+        Event::TrainingEpoch {
+            sink,
+            epoch,
+            seconds,
+            bottleneck,
+            skipped_rows,
+            ..
+        } => {
             let line = training::epoch(epoch);
-            let skipped = if *skipped_rows > 0 { format!(", {skipped_rows} rows left out") } else { String::new() };
+            let skipped = if *skipped_rows > 0 {
+                format!(", {skipped_rows} rows left out")
+            } else {
+                String::new()
+            };
             format!("{sink}: {line} ({seconds:.1} s, waits for {bottleneck}{skipped})")
         }
         Event::Warning { message } => message.clone(),
@@ -509,15 +669,29 @@ struct LiveWatch {
 
 impl LiveWatch {
     fn new() -> Self {
-        LiveWatch { progress: TerminalProgress::new(true), pass: Mutex::new(None) }
+        LiveWatch {
+            progress: TerminalProgress::new(true),
+            pass: Mutex::new(None),
+        }
     }
 }
 
 impl EventListener for LiveWatch {
     fn on_event(&self, event: Event) {
-        let Ok(mut pass) = self.pass.lock() else { return };
+        let Ok(mut pass) = self.pass.lock() else {
+            return;
+        };
         match (event, pass.as_ref()) {
-            (Event::PassStarted { number, total, label, bytes, .. }, _) => {
+            (
+                Event::PassStarted {
+                    number,
+                    total,
+                    label,
+                    bytes,
+                    ..
+                },
+                _,
+            ) => {
                 *pass = Some(self.progress.pass(number, total, &label, bytes));
             }
             (Event::Progress { rows, bytes }, Some(pass)) => pass.advance(rows, bytes),
@@ -527,8 +701,20 @@ impl EventListener for LiveWatch {
                 *pass = None;
             }
             (Event::PassReads { bytes, of }, Some(pass)) => pass.add_planned_bytes(bytes, of),
-            (Event::Eta { seconds_left, .. }, Some(pass)) => pass.set_time_left(Duration::from_secs_f64(seconds_left)),
-            (Event::TrainingStep { sink, epoch, step, steps, loss, .. }, Some(pass)) => {
+            (Event::Eta { seconds_left, .. }, Some(pass)) => {
+                pass.set_time_left(Duration::from_secs_f64(seconds_left))
+            }
+            (
+                Event::TrainingStep {
+                    sink,
+                    epoch,
+                    step,
+                    steps,
+                    loss,
+                    ..
+                },
+                Some(pass),
+            ) => {
                 pass.set_message(training::step(&sink, epoch, step, steps, loss));
             }
             (Event::Beside { intervals, beside }, _) => {
@@ -541,7 +727,9 @@ impl EventListener for LiveWatch {
                     *pass = None;
                 }
             }
-            (event, pass) => event_line(&event).iter().for_each(|line| self.progress.line(pass, line)),
+            (event, pass) => event_line(&event)
+                .iter()
+                .for_each(|line| self.progress.line(pass, line)),
         }
     }
 }

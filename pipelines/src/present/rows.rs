@@ -17,9 +17,15 @@ const VALUE_CHARS_MAX: usize = 32;
 /// A table with names, types and values; numbers stand to the right. Columns that do not fit beside each other
 /// in a terminal stand in blocks of their own below.
 pub fn table(batches: &[RecordBatch]) -> Result<String> {
-    let Some(first) = batches.first() else { return Ok("no rows\n".to_owned()) };
-    let mut columns: Vec<Vec<String>> =
-        first.schema().fields().iter().map(|field| vec![field.name().clone(), type_name(field.data_type())]).collect();
+    let Some(first) = batches.first() else {
+        return Ok("no rows\n".to_owned());
+    };
+    let mut columns: Vec<Vec<String>> = first
+        .schema()
+        .fields()
+        .iter()
+        .map(|field| vec![field.name().clone(), type_name(field.data_type())])
+        .collect();
     let options = FormatOptions::default().with_null("null");
     for batch in batches {
         for (texts, column) in columns.iter_mut().zip(batch.columns()) {
@@ -27,16 +33,35 @@ pub fn table(batches: &[RecordBatch]) -> Result<String> {
             texts.extend((0..column.len()).map(|row| shortened(&values.value(row).to_string())));
         }
     }
-    let numeric: Vec<bool> = first.columns().iter().map(|column| column.data_type().is_numeric()).collect();
-    let widths: Vec<usize> =
-        columns.iter().map(|texts| texts.iter().map(|text| text.chars().count()).max().unwrap_or(0)).collect();
+    let numeric: Vec<bool> = first
+        .columns()
+        .iter()
+        .map(|column| column.data_type().is_numeric())
+        .collect();
+    let widths: Vec<usize> = columns
+        .iter()
+        .map(|texts| {
+            texts
+                .iter()
+                .map(|text| text.chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
     let lines = columns.first().map_or(0, Vec::len);
-    let cell = |column: usize, line: usize| match (&columns[column][line], widths[column], numeric[column]) {
+    let cell = |column: usize, line: usize| match (
+        &columns[column][line],
+        widths[column],
+        numeric[column],
+    ) {
         (text, width, true) => format!("{text:>width$}"),
         (text, width, false) => format!("{text:width$}"),
     };
     let mut out = String::new();
-    for (number, block) in blocks(&widths, output_columns().unwrap_or(usize::MAX)).into_iter().enumerate() {
+    for (number, block) in blocks(&widths, output_columns().unwrap_or(usize::MAX))
+        .into_iter()
+        .enumerate()
+    {
         if number > 0 {
             out.push('\n');
         }
@@ -68,7 +93,9 @@ fn blocks(widths: &[usize], columns: usize) -> Vec<Range<usize>> {
 /// CSV with a header.
 pub(crate) fn csv(batches: &[RecordBatch]) -> Result<String> {
     let mut bytes = Vec::new();
-    let mut writer = arrow::csv::WriterBuilder::new().with_header(true).build(&mut bytes);
+    let mut writer = arrow::csv::WriterBuilder::new()
+        .with_header(true)
+        .build(&mut bytes);
     for batch in batches {
         writer.write(&flat(&plain(batch)?)?)?;
     }
@@ -87,11 +114,15 @@ fn flat(batch: &RecordBatch) -> Result<RecordBatch> {
             continue;
         }
         let values = ArrayFormatter::try_new(column.as_ref(), &options)?;
-        let texts = (0..column.len()).map(|row| column.is_valid(row).then(|| values.value(row).to_string()));
+        let texts = (0..column.len())
+            .map(|row| column.is_valid(row).then(|| values.value(row).to_string()));
         columns.push(Arc::new(texts.collect::<StringArray>()));
         fields.push(Field::new(field.name(), DataType::Utf8, true));
     }
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    Ok(RecordBatch::try_new(
+        Arc::new(Schema::new(fields)),
+        columns,
+    )?)
 }
 
 /// One JSON object per row; nulls are written.
@@ -139,7 +170,10 @@ fn plain(batch: &RecordBatch) -> Result<RecordBatch> {
         columns.push(cast(column, &data_type)?);
         fields.push(Field::new(field.name(), data_type, true));
     }
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    Ok(RecordBatch::try_new(
+        Arc::new(Schema::new(fields)),
+        columns,
+    )?)
 }
 
 fn text(bytes: Vec<u8>) -> Result<String> {
@@ -152,13 +186,18 @@ pub fn type_name(data_type: &DataType) -> String {
         DataType::Utf8 => "string".to_owned(),
         DataType::Date32 => "date".to_owned(),
         DataType::Timestamp(..) => "timestamp".to_owned(),
-        DataType::FixedSizeList(item, width) => format!("{} x {width}", type_name(item.data_type())),
+        DataType::FixedSizeList(item, width) => {
+            format!("{} x {width}", type_name(item.data_type()))
+        }
         other => other.to_string().to_lowercase(),
     }
 }
 
 fn shortened(text: &str) -> String {
-    let line: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let line: String = text
+        .chars()
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect();
     match line.chars().count() > VALUE_CHARS_MAX {
         true => line.chars().take(VALUE_CHARS_MAX - 3).collect::<String>() + "...",
         false => line,

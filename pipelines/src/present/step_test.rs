@@ -32,8 +32,15 @@ pub(crate) fn text(test: &StepTest, outcome: &TestOutcome) -> Result<String> {
 
 /// `3 tests, 1 failed`.
 pub(crate) fn summary(tests: usize, failed: usize) -> String {
-    let failed = if failed == 0 { "all passed".to_owned() } else { format!("{failed} failed") };
-    format!("{tests} {}, {failed}\n", if tests == 1 { "test" } else { "tests" })
+    let failed = if failed == 0 {
+        "all passed".to_owned()
+    } else {
+        format!("{failed} failed")
+    };
+    format!(
+        "{tests} {}, {failed}\n",
+        if tests == 1 { "test" } else { "tests" }
+    )
 }
 
 fn first_rows(batches: &[RecordBatch]) -> Vec<RecordBatch> {

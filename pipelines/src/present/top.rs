@@ -30,14 +30,28 @@ pub fn text(runs: &[ClusterStatus]) -> String {
         out.push_str("no run with workers uses this state directory now\n");
     }
     for run in runs {
-        let what = if run.pass == 0 { "feed".to_owned() } else { format!("pass {}", run.pass) };
+        let what = if run.pass == 0 {
+            "feed".to_owned()
+        } else {
+            format!("pass {}", run.pass)
+        };
         let _ = write!(out, "{TITLE}{}{TITLE:#}  {what}", run.pipeline);
         let _ = write!(out, "  {} under way, {} waiting", run.running, run.queued);
         if run.age() > SILENT_AFTER {
-            let _ = write!(out, "  {BAD}silent for {}{BAD:#}", units::duration(run.age()));
+            let _ = write!(
+                out,
+                "  {BAD}silent for {}{BAD:#}",
+                units::duration(run.age())
+            );
         }
         out.push('\n');
-        let width = run.workers.keys().map(String::len).max().unwrap_or(0).max("worker".len());
+        let width = run
+            .workers
+            .keys()
+            .map(String::len)
+            .max()
+            .unwrap_or(0)
+            .max("worker".len());
         let _ = writeln!(
             out,
             "{FAINT}  {:width$}  {:BAR_MAX$}  {:>8}  {:>9}  {:>10}  {:>10}  {:>9}  {:>7}{FAINT:#}",
@@ -52,7 +66,9 @@ pub fn text(runs: &[ClusterStatus]) -> String {
 
 fn line(out: &mut String, address: &str, worker: &WorkerStatus, width: usize) {
     let slots = worker.slots.min(BAR_MAX);
-    let busy = (worker.busy * slots).div_ceil(worker.slots.max(1)).min(slots);
+    let busy = (worker.busy * slots)
+        .div_ceil(worker.slots.max(1))
+        .min(slots);
     let bar = match worker.there {
         true => format!("{}{}", "#".repeat(busy), ".".repeat(slots - busy)),
         false => "gone".to_owned(),
@@ -87,14 +103,28 @@ mod tests {
             retries: u64::from(!there),
             ..WorkerStatus::default()
         };
-        let workers = [("10.0.0.7:7400", worker(true, 3)), ("10.0.0.12:7400", worker(false, 0))];
-        let workers = workers.map(|(address, worker)| (address.to_owned(), worker)).into();
-        let run =
-            ClusterStatus { pipeline: "demand".to_owned(), pass: 2, at: u64::MAX, queued: 40, running: 3, workers };
+        let workers = [
+            ("10.0.0.7:7400", worker(true, 3)),
+            ("10.0.0.12:7400", worker(false, 0)),
+        ];
+        let workers = workers
+            .map(|(address, worker)| (address.to_owned(), worker))
+            .into();
+        let run = ClusterStatus {
+            pipeline: "demand".to_owned(),
+            pass: 2,
+            at: u64::MAX,
+            queued: 40,
+            running: 3,
+            workers,
+        };
         let text = anstream::adapter::strip_str(&text(&[run])).to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "demand  pass 2  3 under way, 40 waiting");
-        assert!(lines[1].contains("busy") && lines[2].contains("gone") && lines[3].contains("###."), "{text}");
+        assert!(
+            lines[1].contains("busy") && lines[2].contains("gone") && lines[3].contains("###."),
+            "{text}"
+        );
         let ends: Vec<usize> = lines[1..].iter().map(|line| line.chars().count()).collect();
         assert!(ends.windows(2).all(|pair| pair[0] == pair[1]), "{text}");
         assert!(super::text(&[]).starts_with("no run"));

@@ -20,7 +20,9 @@ pub(super) fn epoch(report: &EpochReport) -> String {
     if !report.validation.is_empty() {
         // Where the loss is one of the metrics, that has the better name.
         let named = report.validation.iter().filter(|(name, _)| *name != "loss");
-        let all: Vec<String> = named.map(|(name, value)| format!("{name} {value:.5}")).collect();
+        let all: Vec<String> = named
+            .map(|(name, value)| format!("{name} {value:.5}"))
+            .collect();
         text += &format!(", on validation rows {}", all.join(", "));
     }
     text
@@ -48,24 +50,44 @@ pub(super) fn summary(model: &ModelReport) -> String {
                 units::grouped(start.replayed_rows),
                 units::grouped(start.all_rows - start.new_rows)
             ),
-            (None, reason) => format!("  begins with nothing: {}\n", reason.as_deref().unwrap_or("it was asked to")),
+            (None, reason) => format!(
+                "  begins with nothing: {}\n",
+                reason.as_deref().unwrap_or("it was asked to")
+            ),
         };
     }
     if let Some(models) = learned.step_models {
-        text += &format!("  {} for the steps of the horizon\n", units::counted(models, "model"));
+        text += &format!(
+            "  {} for the steps of the horizon\n",
+            units::counted(models, "model")
+        );
     }
     for report in &learned.epochs {
         let best = learned.epochs.len() > 1 && report.epoch == learned.best_epoch;
-        text += &format!("  {}{}\n", epoch(report), if best { " (taken)" } else { "" });
+        text += &format!(
+            "  {}{}\n",
+            epoch(report),
+            if best { " (taken)" } else { "" }
+        );
     }
     if let Some(groups) = &learned.groups {
-        let counts = [groups.groups, groups.trained, groups.reused, groups.fallbacks].map(units::grouped);
+        let counts = [
+            groups.groups,
+            groups.trained,
+            groups.reused,
+            groups.fallbacks,
+        ]
+        .map(units::grouped);
         let [all, trained, reused, fallbacks] = counts;
         text += &format!(
             "  {all} groups: {trained} trained, {reused} unchanged, {fallbacks} without a model of their own\n"
         );
         for fallback in groups.fallback_reasons.iter().take(FALLBACKS_SHOWN) {
-            let values: Vec<&str> = fallback.group.iter().map(|value| value.as_deref().unwrap_or("null")).collect();
+            let values: Vec<&str> = fallback
+                .group
+                .iter()
+                .map(|value| value.as_deref().unwrap_or("null"))
+                .collect();
             let predicts = match fallback.predicted_by.as_str() {
                 "" => String::new(),
                 by => format!("; {by} predicts"),

@@ -100,7 +100,11 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         _ => return Err(wrong()),
     };
     let number: f64 = number.trim().parse().map_err(|_| wrong())?;
-    if number.is_finite() && number >= 0.0 { Ok((number * unit) as u64) } else { Err(wrong()) }
+    if number.is_finite() && number >= 0.0 {
+        Ok((number * unit) as u64)
+    } else {
+        Err(wrong())
+    }
 }
 
 #[cfg(test)]
@@ -109,15 +113,46 @@ mod tests {
 
     #[test]
     fn reads_well() {
-        assert_eq!([0, 999, 1000, 999_949, 999_950].map(bytes), ["0 B", "999 B", "1.0 kB", "999.9 kB", "1.0 MB"]);
+        assert_eq!(
+            [0, 999, 1000, 999_949, 999_950].map(bytes),
+            ["0 B", "999 B", "1.0 kB", "999.9 kB", "1.0 MB"]
+        );
         assert_eq!(bytes(u64::MAX), "18.4 EB");
         assert_eq!([7, 12_345, 999_999].map(short), ["7", "12.3k", "1.0M"]);
-        assert_eq!([0, 1, 12_345, 1_000_000].map(rows), ["0 rows", "1 row", "12,345 rows", "1,000,000 rows"]);
+        assert_eq!(
+            [0, 1, 12_345, 1_000_000].map(rows),
+            ["0 rows", "1 row", "12,345 rows", "1,000,000 rows"]
+        );
         let times = [0.0004, 0.25, 3.21, 59.97, 245.0, 7380.0, 100_800.0];
-        let texts = ["0.4 ms", "250 ms", "3.2 s", "1 min 00 s", "4 min 05 s", "2 h 03 min", "1 d 04 h"];
+        let texts = [
+            "0.4 ms",
+            "250 ms",
+            "3.2 s",
+            "1 min 00 s",
+            "4 min 05 s",
+            "2 h 03 min",
+            "1 d 04 h",
+        ];
         let read = |text: &str| parse_duration(text).ok().map(|time| time.as_secs());
-        assert_eq!(["30d", "2 h", "0s", "1.5h"].map(read), [Some(2_592_000), Some(7200), Some(0), Some(5400)]);
-        assert_eq!(["30", "d", "-1d", "1mo", "99999999999999999999d", "9999999999999999999w"].map(read), [None; 6]);
-        assert_eq!(times.map(|time| duration(Duration::from_secs_f64(time))), texts);
+        assert_eq!(
+            ["30d", "2 h", "0s", "1.5h"].map(read),
+            [Some(2_592_000), Some(7200), Some(0), Some(5400)]
+        );
+        assert_eq!(
+            [
+                "30",
+                "d",
+                "-1d",
+                "1mo",
+                "99999999999999999999d",
+                "9999999999999999999w"
+            ]
+            .map(read),
+            [None; 6]
+        );
+        assert_eq!(
+            times.map(|time| duration(Duration::from_secs_f64(time))),
+            texts
+        );
     }
 }

@@ -26,7 +26,12 @@ pub(super) fn read(path: &Path, base: Option<&Path>) -> Result<SettingsLayer> {
         let message = format!("settings of more than {FILE_BYTES_MAX} bytes are not read");
         return Err(Fault::new(codes::LIMIT, message).file(&shown));
     }
-    SettingsFile { shown: &shown, text: &text, base }.layer()
+    SettingsFile {
+        shown: &shown,
+        text: &text,
+        base,
+    }
+    .layer()
 }
 
 struct SettingsFile<'a> {
@@ -38,7 +43,8 @@ struct SettingsFile<'a> {
 impl SettingsFile<'_> {
     fn layer(&self) -> Result<SettingsLayer> {
         let (table, errors) = DeTable::parse_recoverable(self.text);
-        if let Some(fault) = Fault::combine(errors.iter().map(|error| self.syntax(error)).collect()) {
+        if let Some(fault) = Fault::combine(errors.iter().map(|error| self.syntax(error)).collect())
+        {
             return Err(fault);
         }
         let mut faults = Vec::new();
@@ -47,23 +53,55 @@ impl SettingsFile<'_> {
     }
 
     fn values(&self, table: &DeTable<'_>, faults: &mut Vec<Fault>) -> SettingsLayer {
-        for (key, _) in table.iter().filter(|(key, _)| !NAMES.contains(&key.get_ref().as_ref())) {
+        for (key, _) in table
+            .iter()
+            .filter(|(key, _)| !NAMES.contains(&key.get_ref().as_ref()))
+        {
             let name = key.get_ref();
-            let fault = Fault::new(codes::UNKNOWN_FIELD, format!("there is no setting `{name}`"));
+            let fault = Fault::new(
+                codes::UNKNOWN_FIELD,
+                format!("there is no setting `{name}`"),
+            );
             let fault = fault.at(Some(&self.location(key.span(), name)));
             faults.push(fault.suggest(name, NAMES, "settings are"));
         }
-        let memory_bytes = self.setting(table, "memory", |value| memory_of(text_of(value, "\"4GiB\"")?), faults);
-        let threads = self.setting(table, "threads", |value| check_threads(count_of(value)?), faults);
-        let state = self.setting(table, "state", |value| self.path(&state_of(text_of(value, "\"state\"")?)?), faults);
+        let memory_bytes = self.setting(
+            table,
+            "memory",
+            |value| memory_of(text_of(value, "\"4GiB\"")?),
+            faults,
+        );
+        let threads = self.setting(
+            table,
+            "threads",
+            |value| check_threads(count_of(value)?),
+            faults,
+        );
+        let state = self.setting(
+            table,
+            "state",
+            |value| self.path(&state_of(text_of(value, "\"state\"")?)?),
+            faults,
+        );
         let remote = self.setting(table, "workers", |value| self.addresses(value), faults);
-        let local = self.setting(table, "local_workers", |value| count_of(value).map(WorkerSetting::Local), faults);
+        let local = self.setting(
+            table,
+            "local_workers",
+            |value| count_of(value).map(WorkerSetting::Local),
+            faults,
+        );
         if let (Some(_), Some(local)) = (&remote, &local) {
             faults.push(
-                WrongValue::new("and `workers` exclude each other", "remove one of the two").fault(&local.origin),
+                WrongValue::new("and `workers` exclude each other", "remove one of the two")
+                    .fault(&local.origin),
             );
         }
-        SettingsLayer { memory_bytes, threads, state, workers: remote.or(local) }
+        SettingsLayer {
+            memory_bytes,
+            threads,
+            state,
+            workers: remote.or(local),
+        }
     }
 
     fn setting<T>(
@@ -86,7 +124,9 @@ impl SettingsFile<'_> {
 
     fn addresses(&self, value: &DeValue<'_>) -> Result<WorkerSetting, WrongValue> {
         let example = "[\"host:7400\"]";
-        let list = value.as_array().ok_or_else(|| wrong_type(value, "a list", example))?;
+        let list = value
+            .as_array()
+            .ok_or_else(|| wrong_type(value, "a list", example))?;
         let addresses = list.iter().map(|address| {
             let address = text_of(address.get_ref(), example)?;
             match address.strip_prefix('@') {
@@ -94,7 +134,9 @@ impl SettingsFile<'_> {
                 None => Ok(address.to_owned()),
             }
         });
-        addresses.collect::<Result<_, _>>().map(WorkerSetting::Addresses)
+        addresses
+            .collect::<Result<_, _>>()
+            .map(WorkerSetting::Addresses)
     }
 
     /// A path as the process reaches it from its working directory.
@@ -112,7 +154,10 @@ impl SettingsFile<'_> {
     }
 
     fn syntax(&self, error: &toml::de::Error) -> Fault {
-        let fault = Fault::new(codes::SYNTAX, format!("the settings are not TOML: {}", error.message()));
+        let fault = Fault::new(
+            codes::SYNTAX,
+            format!("the settings are not TOML: {}", error.message()),
+        );
         let fault = fault.at(Some(&self.location(error.span().unwrap_or(0..0), "")));
         fault.hint("write `memory = \"4GiB\"`, `threads = 4`, one a line")
     }
@@ -120,7 +165,13 @@ impl SettingsFile<'_> {
     fn location(&self, span: Range<usize>, path: &str) -> SpecLocation {
         let before = self.text.get(..span.start).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        let words = self.text.get(span).unwrap_or_default().lines().next().unwrap_or_default();
+        let words = self
+            .text
+            .get(span)
+            .unwrap_or_default()
+            .lines()
+            .next()
+            .unwrap_or_default();
         SpecLocation {
             file: self.shown.to_owned(),
             line: before.matches('\n').count() + 1,
@@ -132,13 +183,21 @@ impl SettingsFile<'_> {
 }
 
 fn text_of<'a>(value: &'a DeValue<'_>, example: &str) -> Result<&'a str, WrongValue> {
-    value.as_str().ok_or_else(|| wrong_type(value, "a text", example))
+    value
+        .as_str()
+        .ok_or_else(|| wrong_type(value, "a text", example))
 }
 
 fn count_of(value: &DeValue<'_>) -> Result<usize, WrongValue> {
-    let number = value.as_integer().ok_or_else(|| wrong_type(value, "a whole number", "4"))?;
-    let wrong =
-        |_| WrongValue::new(format!("is {}, not a number of this size", number.as_str()), "write a number such as 4");
+    let number = value
+        .as_integer()
+        .ok_or_else(|| wrong_type(value, "a whole number", "4"))?;
+    let wrong = |_| {
+        WrongValue::new(
+            format!("is {}, not a number of this size", number.as_str()),
+            "write a number such as 4",
+        )
+    };
     usize::from_str_radix(number.as_str(), number.radix()).map_err(wrong)
 }
 
@@ -152,5 +211,8 @@ fn wrong_type(value: &DeValue<'_>, expected: &str, example: &str) -> WrongValue 
         DeValue::Array(_) => "a list",
         DeValue::Table(_) => "a table",
     };
-    WrongValue::new(format!("is {found}, not {expected}"), format!("write {example}"))
+    WrongValue::new(
+        format!("is {found}, not {expected}"),
+        format!("write {example}"),
+    )
 }

@@ -89,8 +89,9 @@ impl Settings {
     /// Reads the environment, the project file of the working directory and the user file. All problems are reported
     /// at once.
     pub fn load() -> Result<Settings> {
-        let directory = std::env::current_dir()
-            .map_err(|error| Fault::new(codes::STORAGE, "the working directory cannot be read").cause(error))?;
+        let directory = std::env::current_dir().map_err(|error| {
+            Fault::new(codes::STORAGE, "the working directory cannot be read").cause(error)
+        })?;
         let (mut settings, mut faults) = (Settings::default(), Vec::new());
         let mut add = |layer: Result<SettingsLayer>| match layer {
             Ok(layer) => settings.layers.push(layer),
@@ -98,7 +99,10 @@ impl Settings {
         };
         add(environment::read());
         let mut files = Vec::new();
-        if let Some(found) = directory.ancestors().find(|directory| directory.join(PROJECT_FILE).is_file()) {
+        if let Some(found) = directory
+            .ancestors()
+            .find(|directory| directory.join(PROJECT_FILE).is_file())
+        {
             let (path, base) = match found == directory {
                 // Paths stay as short as the user wrote them.
                 true => (PathBuf::from(PROJECT_FILE), PathBuf::new()),
@@ -125,10 +129,15 @@ impl Settings {
         if let Some(bytes) = given {
             let origin = SettingOrigin::Flag("--memory");
             check_memory(bytes).map_err(|wrong| wrong.fault(&origin))?;
-            return Ok(Setting { value: bytes, origin });
+            return Ok(Setting {
+                value: bytes,
+                origin,
+            });
         }
         let machine = || built_in(SessionOptions::default().memory_bytes);
-        Ok(self.first(|layer| layer.memory_bytes.clone()).unwrap_or_else(machine))
+        Ok(self
+            .first(|layer| layer.memory_bytes.clone())
+            .unwrap_or_else(machine))
     }
 
     /// Threads: `given` by a flag, or the setting, or all of the machine's.
@@ -136,25 +145,34 @@ impl Settings {
         if let Some(threads) = given {
             let origin = SettingOrigin::Flag("--threads");
             check_threads(threads).map_err(|wrong| wrong.fault(&origin))?;
-            return Ok(Setting { value: threads, origin });
+            return Ok(Setting {
+                value: threads,
+                origin,
+            });
         }
         let machine = || built_in(SessionOptions::default().threads);
-        Ok(self.first(|layer| layer.threads.clone()).unwrap_or_else(machine))
+        Ok(self
+            .first(|layer| layer.threads.clone())
+            .unwrap_or_else(machine))
     }
 
     /// The state directory: `given` by a flag, or the setting, or `.forebay`.
     pub fn state(&self, given: Option<&str>) -> Setting<String> {
         match given {
-            Some(state) => Setting { value: state.to_owned(), origin: SettingOrigin::Flag("--state") },
-            None => {
-                self.first(|layer| layer.state.clone()).unwrap_or_else(|| built_in(SessionOptions::default().state))
-            }
+            Some(state) => Setting {
+                value: state.to_owned(),
+                origin: SettingOrigin::Flag("--state"),
+            },
+            None => self
+                .first(|layer| layer.state.clone())
+                .unwrap_or_else(|| built_in(SessionOptions::default().state)),
         }
     }
 
     /// Workers, where no flag names any.
     pub fn workers(&self) -> Setting<WorkerSetting> {
-        self.first(|layer| layer.workers.clone()).unwrap_or_else(|| built_in(WorkerSetting::Addresses(Vec::new())))
+        self.first(|layer| layer.workers.clone())
+            .unwrap_or_else(|| built_in(WorkerSetting::Addresses(Vec::new())))
     }
 
     fn first<T>(&self, of: impl Fn(&SettingsLayer) -> Option<Setting<T>>) -> Option<Setting<T>> {
@@ -163,12 +181,19 @@ impl Settings {
 }
 
 fn built_in<T>(value: T) -> Setting<T> {
-    Setting { value, origin: SettingOrigin::BuiltIn }
+    Setting {
+        value,
+        origin: SettingOrigin::BuiltIn,
+    }
 }
 
 /// The path of the user file, also where there is none.
 pub fn user_file() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     let config = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
     Some(config.join("forebay/config.toml"))
 }

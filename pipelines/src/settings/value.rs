@@ -15,7 +15,10 @@ pub(super) struct WrongValue {
 
 impl WrongValue {
     pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        WrongValue { message: message.into(), hint: Some(hint.into()) }
+        WrongValue {
+            message: message.into(),
+            hint: Some(hint.into()),
+        }
     }
 
     /// The fault of a value from there.
@@ -39,33 +42,45 @@ pub(super) fn check_memory(bytes: u64) -> Result<u64, WrongValue> {
     if bytes >= MEMORY_BYTES_MIN {
         return Ok(bytes);
     }
-    let message = format!("is {bytes} bytes, and at least {} MiB are needed", MEMORY_BYTES_MIN >> 20);
+    let message = format!(
+        "is {bytes} bytes, and at least {} MiB are needed",
+        MEMORY_BYTES_MIN >> 20
+    );
     let hint = match bytes {
         ..1000 => format!("a size needs a unit: write {bytes}GiB"),
         _ => "write 512MiB or 4GiB".to_owned(),
     };
-    Err(WrongValue { message, hint: Some(hint) })
+    Err(WrongValue {
+        message,
+        hint: Some(hint),
+    })
 }
 
 /// Refuses zero threads.
 pub(super) fn check_threads(threads: usize) -> Result<usize, WrongValue> {
     match threads {
-        0 => Err(WrongValue { message: "must be at least 1".to_owned(), hint: None }),
+        0 => Err(WrongValue {
+            message: "must be at least 1".to_owned(),
+            hint: None,
+        }),
         _ => Ok(threads),
     }
 }
 
 /// Reads memory as a text.
 pub(super) fn memory_of(text: &str) -> Result<u64, WrongValue> {
-    let bytes =
-        parse_bytes(text).map_err(|_| WrongValue::new(format!("is `{text}`, not a size"), "write 512MiB or 4GiB"));
+    let bytes = parse_bytes(text)
+        .map_err(|_| WrongValue::new(format!("is `{text}`, not a size"), "write 512MiB or 4GiB"));
     check_memory(bytes?)
 }
 
 /// Refuses a state directory without a name.
 pub(super) fn state_of(text: &str) -> Result<String, WrongValue> {
     match text.trim().is_empty() {
-        true => Err(WrongValue::new("is empty", "name a directory, or an s3:// URL")),
+        true => Err(WrongValue::new(
+            "is empty",
+            "name a directory, or an s3:// URL",
+        )),
         false => Ok(text.to_owned()),
     }
 }

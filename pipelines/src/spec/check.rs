@@ -34,15 +34,34 @@ struct ValueContext<'p> {
 impl<'a> SchemaChecker<'a> {
     /// `root` holds the definitions that references point to.
     pub fn new(root: &'a Value, file: &'a str) -> Self {
-        SchemaChecker { root, file, faults: Vec::new(), sql: Vec::new() }
+        SchemaChecker {
+            root,
+            file,
+            faults: Vec::new(),
+            sql: Vec::new(),
+        }
     }
 
     /// Checks the whole document.
     pub fn check_document(&mut self, node: &YamlNode) {
-        self.check(node, self.root, ValueContext { path: "", key: TextPosition::START });
+        self.check(
+            node,
+            self.root,
+            ValueContext {
+                path: "",
+                key: TextPosition::START,
+            },
+        );
     }
 
-    fn fault(&mut self, code: FaultCode, mark: TextPosition, path: &str, message: String, hint: Option<String>) {
+    fn fault(
+        &mut self,
+        code: FaultCode,
+        mark: TextPosition,
+        path: &str,
+        message: String,
+        hint: Option<String>,
+    ) {
         let fault = Fault::new(code, message).at(Some(&mark.location(self.file, path)));
         self.faults.push(match hint {
             Some(hint) => fault.hint(hint),
@@ -52,7 +71,10 @@ impl<'a> SchemaChecker<'a> {
 
     fn resolve(&self, mut schema: &'a Value) -> &'a Value {
         while let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-            match reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer)) {
+            match reference
+                .strip_prefix('#')
+                .and_then(|pointer| self.root.pointer(pointer))
+            {
                 Some(target) => schema = target,
                 None => break,
             }
@@ -66,8 +88,19 @@ impl<'a> SchemaChecker<'a> {
             return;
         }
         if let Some((key, value, inner)) = select_keyed_variant(schema, node) {
-            let path = if at.path.is_empty() { key.text.clone() } else { format!("{}.{}", at.path, key.text) };
-            return self.check(value, inner, ValueContext { path: &path, key: key.mark });
+            let path = if at.path.is_empty() {
+                key.text.clone()
+            } else {
+                format!("{}.{}", at.path, key.text)
+            };
+            return self.check(
+                value,
+                inner,
+                ValueContext {
+                    path: &path,
+                    key: key.mark,
+                },
+            );
         }
         let alternatives = self.alternatives(schema);
         if !alternatives.is_empty() {
@@ -94,7 +127,9 @@ impl<'a> SchemaChecker<'a> {
             YamlData::Map(_) => self.check_map(node, schema, at),
             YamlData::List(items) => self.check_list(items, node, schema, at),
             YamlData::Text(text) => self.check_text(text, node, schema, at),
-            YamlData::Number(number) => self.check_number(number.as_f64().unwrap_or_default(), node, schema, at),
+            YamlData::Number(number) => {
+                self.check_number(number.as_f64().unwrap_or_default(), node, schema, at)
+            }
             YamlData::Null | YamlData::Bool(_) | YamlData::Wrong => {}
         }
     }
@@ -111,17 +146,36 @@ impl<'a> SchemaChecker<'a> {
         self.report_wrong_type(&wanted.join(" or "), node, hint, at);
     }
 
-    fn report_wrong_type(&mut self, wanted: &str, node: &YamlNode, hint: Option<String>, at: ValueContext<'_>) {
+    fn report_wrong_type(
+        &mut self,
+        wanted: &str,
+        node: &YamlNode,
+        hint: Option<String>,
+        at: ValueContext<'_>,
+    ) {
         let (subject, mark) = (subject(at.path), node.mark);
         let (message, mark) = match &node.data {
-            YamlData::Null => (format!("{subject} must be {wanted}, and it is empty"), at.key),
-            _ => (format!("{subject} must be {wanted}, not {}", describe_yaml_node(node)), mark),
+            YamlData::Null => (
+                format!("{subject} must be {wanted}, and it is empty"),
+                at.key,
+            ),
+            _ => (
+                format!(
+                    "{subject} must be {wanted}, not {}",
+                    describe_yaml_node(node)
+                ),
+                mark,
+            ),
         };
         self.fault(codes::BAD_VALUE, mark, at.path, message, hint);
     }
 
     fn mismatch_hint(&self, node: &YamlNode, schemas: &[&Value], path: &str) -> Option<String> {
-        let wants = |name: &str| schemas.iter().any(|schema| schema_types(schema).contains(&name));
+        let wants = |name: &str| {
+            schemas
+                .iter()
+                .any(|schema| schema_types(schema).contains(&name))
+        };
         match &node.data {
             YamlData::Map(entries) if wants("array") && last_name(path) == "do" => {
                 let name = entries.first().map_or("lag", |(key, _)| key.text.as_str());
@@ -167,27 +221,40 @@ impl<'a> SchemaChecker<'a> {
 
     fn type_words(&self, schema: &Value) -> String {
         let names = schema_types(schema);
-        let words = names.iter().filter(|name| **name != "null").map(|name| match *name {
-            "string" => "text".to_owned(),
-            "integer" => "a whole number".to_owned(),
-            "number" => "a number".to_owned(),
-            "boolean" => "true or false".to_owned(),
-            "object" => "a map".to_owned(),
-            "array" => match schema.get("items").map(|items| self.resolve_any(items)) {
-                Some(items) if schema_types(items) == ["string"] => "a list of text".to_owned(),
-                Some(items) if schema_types(items) == ["integer"] => "a list of whole numbers".to_owned(),
-                Some(items) if schema_types(items) == ["number"] => "a list of numbers".to_owned(),
-                _ => "a list".to_owned(),
-            },
-            other => other.to_owned(),
-        });
+        let words = names
+            .iter()
+            .filter(|name| **name != "null")
+            .map(|name| match *name {
+                "string" => "text".to_owned(),
+                "integer" => "a whole number".to_owned(),
+                "number" => "a number".to_owned(),
+                "boolean" => "true or false".to_owned(),
+                "object" => "a map".to_owned(),
+                "array" => match schema.get("items").map(|items| self.resolve_any(items)) {
+                    Some(items) if schema_types(items) == ["string"] => "a list of text".to_owned(),
+                    Some(items) if schema_types(items) == ["integer"] => {
+                        "a list of whole numbers".to_owned()
+                    }
+                    Some(items) if schema_types(items) == ["number"] => {
+                        "a list of numbers".to_owned()
+                    }
+                    _ => "a list".to_owned(),
+                },
+                other => other.to_owned(),
+            });
         let words = words.collect::<Vec<_>>().join(" or ");
-        if words.is_empty() { "nothing".to_owned() } else { words }
+        if words.is_empty() {
+            "nothing".to_owned()
+        } else {
+            words
+        }
     }
 
     fn resolve_any<'b>(&'b self, schema: &'b Value) -> &'b Value {
         let reference = schema.get("$ref").and_then(Value::as_str);
-        let target = reference.and_then(|text| text.strip_prefix('#')).and_then(|pointer| self.root.pointer(pointer));
+        let target = reference
+            .and_then(|text| text.strip_prefix('#'))
+            .and_then(|pointer| self.root.pointer(pointer));
         target.unwrap_or(schema)
     }
 
@@ -210,22 +277,41 @@ impl<'a> SchemaChecker<'a> {
         let format = schema.get("format").and_then(Value::as_str);
         if let Some(format @ ("sql" | "sql-query")) = format {
             let (text, path) = (text.to_owned(), at.path.to_owned());
-            self.sql.push(SqlText { text, mark: node.mark, path, is_query: format == "sql-query" });
+            self.sql.push(SqlText {
+                text,
+                mark: node.mark,
+                path,
+                is_query: format == "sql-query",
+            });
         }
     }
 
-    fn report_unknown_word(&mut self, text: &str, words: &[&str], node: &YamlNode, at: ValueContext<'_>) {
+    fn report_unknown_word(
+        &mut self,
+        text: &str,
+        words: &[&str],
+        node: &YamlNode,
+        at: ValueContext<'_>,
+    ) {
         let message = format!("{} cannot be `{text}`", subject(at.path));
         let hint = suggest_words(text, words);
         self.fault(codes::BAD_VALUE, node.mark, at.path, message, Some(hint));
     }
 
     fn report_bad_name(&mut self, text: &str, mark: TextPosition, path: &str) {
-        let message = format!("`{text}` is not a name: use lower-case letters, digits and `_`, a letter first");
+        let message = format!(
+            "`{text}` is not a name: use lower-case letters, digits and `_`, a letter first"
+        );
         self.fault(codes::BAD_VALUE, mark, path, message, name_hint(text));
     }
 
-    fn check_number(&mut self, value: f64, node: &YamlNode, schema: &'a Value, at: ValueContext<'_>) {
+    fn check_number(
+        &mut self,
+        value: f64,
+        node: &YamlNode,
+        schema: &'a Value,
+        at: ValueContext<'_>,
+    ) {
         let limit = |key: &str| schema.get(key).and_then(Value::as_f64);
         let complaint = if let Some(limit) = limit("minimum").filter(|limit| value < *limit) {
             format!("at least {limit}")
@@ -238,13 +324,26 @@ impl<'a> SchemaChecker<'a> {
         } else {
             return;
         };
-        let message = format!("{} must be {complaint}, not {}", subject(at.path), describe_yaml_node(node));
+        let message = format!(
+            "{} must be {complaint}, not {}",
+            subject(at.path),
+            describe_yaml_node(node)
+        );
         self.fault(codes::BAD_VALUE, node.mark, at.path, message, None);
     }
 
-    fn check_list(&mut self, items: &[YamlNode], node: &YamlNode, schema: &'a Value, at: ValueContext<'_>) {
+    fn check_list(
+        &mut self,
+        items: &[YamlNode],
+        node: &YamlNode,
+        schema: &'a Value,
+        at: ValueContext<'_>,
+    ) {
         let length_min = schema.get("minItems").and_then(Value::as_u64).unwrap_or(0) as usize;
-        let length_max = schema.get("maxItems").and_then(Value::as_u64).unwrap_or(u64::MAX) as usize;
+        let length_max = schema
+            .get("maxItems")
+            .and_then(Value::as_u64)
+            .unwrap_or(u64::MAX) as usize;
         if items.len() < length_min || items.len() > length_max {
             let wanted = match (length_min, length_max) {
                 (min, max) if min == max => format!("{min} items"),
@@ -252,14 +351,27 @@ impl<'a> SchemaChecker<'a> {
                 (min, _) if items.len() < min => format!("at least {min} items"),
                 (_, max) => format!("at most {max} items"),
             };
-            let message = format!("{} must have {wanted}, not {}", subject(at.path), items.len());
+            let message = format!(
+                "{} must have {wanted}, not {}",
+                subject(at.path),
+                items.len()
+            );
             self.fault(codes::BAD_VALUE, node.mark, at.path, message, None);
         }
         let prefix = schema.get("prefixItems").and_then(Value::as_array);
         for (index, item) in items.iter().enumerate() {
-            let own = prefix.and_then(|prefix| prefix.get(index)).or_else(|| schema.get("items"));
+            let own = prefix
+                .and_then(|prefix| prefix.get(index))
+                .or_else(|| schema.get("items"));
             if let Some(own) = own {
-                self.check(item, own, ValueContext { path: &format!("{}[{index}]", at.path), key: item.mark });
+                self.check(
+                    item,
+                    own,
+                    ValueContext {
+                        path: &format!("{}[{index}]", at.path),
+                        key: item.mark,
+                    },
+                );
             }
         }
     }
@@ -268,12 +380,26 @@ impl<'a> SchemaChecker<'a> {
         let empty = serde_json::Map::new();
         let properties = schema.get("properties").and_then(Value::as_object);
         let others = schema.get("additionalProperties");
-        let names = schema.pointer("/propertyNames/pattern").and_then(Value::as_str) == Some(NAME_PATTERN);
-        let fields: Vec<&str> = properties.unwrap_or(&empty).keys().map(String::as_str).collect();
+        let names = schema
+            .pointer("/propertyNames/pattern")
+            .and_then(Value::as_str)
+            == Some(NAME_PATTERN);
+        let fields: Vec<&str> = properties
+            .unwrap_or(&empty)
+            .keys()
+            .map(String::as_str)
+            .collect();
         let mut unknown: Vec<&str> = Vec::new();
         for (key, value) in node.entries() {
-            let path = if at.path.is_empty() { key.text.clone() } else { format!("{}.{}", at.path, key.text) };
-            let inner = ValueContext { path: &path, key: key.mark };
+            let path = if at.path.is_empty() {
+                key.text.clone()
+            } else {
+                format!("{}.{}", at.path, key.text)
+            };
+            let inner = ValueContext {
+                path: &path,
+                key: key.mark,
+            };
             if matches!(value.data, YamlData::Null) && is_cut_off(node, &key.text) {
                 continue;
             }
@@ -286,8 +412,18 @@ impl<'a> SchemaChecker<'a> {
                 None if fields.is_empty() || is_open(schema) => {}
                 None | Some(Value::Bool(false)) => {
                     unknown.push(&key.text);
-                    let message = format!("{} has no field `{}`", describe_container(at.path), key.text);
-                    self.fault(codes::UNKNOWN_FIELD, key.mark, &path, message, Some(suggest_words(&key.text, &fields)));
+                    let message = format!(
+                        "{} has no field `{}`",
+                        describe_container(at.path),
+                        key.text
+                    );
+                    self.fault(
+                        codes::UNKNOWN_FIELD,
+                        key.mark,
+                        &path,
+                        message,
+                        Some(suggest_words(&key.text, &fields)),
+                    );
                 }
                 Some(other) => {
                     if names && !is_name(&key.text) {
@@ -298,29 +434,54 @@ impl<'a> SchemaChecker<'a> {
             }
         }
         // A misspelt field has been reported: that it is missing as well is no news.
-        let misspelt = |field: &str| unknown.iter().any(|word| nearest_word(word, [field]).is_some());
-        for field in schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+        let misspelt = |field: &str| {
+            unknown
+                .iter()
+                .any(|word| nearest_word(word, [field]).is_some())
+        };
+        for field in schema
+            .get("required")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+        {
             if node.get(field).is_none() && !misspelt(field) {
                 let message = format!("{} needs the field `{field}`", describe_container(at.path));
                 self.fault(codes::MISSING_FIELD, at.key, at.path, message, None);
             }
         }
         let choices = exactly_one(schema);
-        let given: Vec<_> = node.entries().iter().filter(|(key, _)| choices.contains(&key.text.as_str())).collect();
+        let given: Vec<_> = node
+            .entries()
+            .iter()
+            .filter(|(key, _)| choices.contains(&key.text.as_str()))
+            .collect();
         match given.as_slice() {
             _ if choices.is_empty() => {}
             [_] => {}
             [] if choices.iter().any(|choice| misspelt(choice)) => {}
             [] => {
-                let message = format!("{} needs one of {}", describe_container(at.path), quoted(&choices));
+                let message = format!(
+                    "{} needs one of {}",
+                    describe_container(at.path),
+                    quoted(&choices)
+                );
                 let path = node.get("path").and_then(YamlNode::text);
-                let hint = path.and_then(|path| Some((choices.iter().find(|name| path_ends_in(path, name))?, path)));
-                let hint = hint.map(|(format, path)| format!("write `{format}: {{ path: {path} }}`"));
+                let hint = path.and_then(|path| {
+                    Some((choices.iter().find(|name| path_ends_in(path, name))?, path))
+                });
+                let hint =
+                    hint.map(|(format, path)| format!("write `{format}: {{ path: {path} }}`"));
                 self.fault(codes::MISSING_FIELD, at.key, at.path, message, hint);
             }
             [(first, _), (second, _), ..] => {
-                let message =
-                    format!("{} has both `{}` and `{}`", describe_container(at.path), first.text, second.text);
+                let message = format!(
+                    "{} has both `{}` and `{}`",
+                    describe_container(at.path),
+                    first.text,
+                    second.text
+                );
                 let hint = format!("keep one of {}", quoted(&choices));
                 self.fault(codes::BAD_VALUE, second.mark, at.path, message, Some(hint));
             }
@@ -334,27 +495,52 @@ impl<'a> SchemaChecker<'a> {
         if !exactly_one(schema).is_empty() || schema.get("properties").is_some() {
             return found;
         }
-        for variants in [schema.get("oneOf"), schema.get("anyOf")].into_iter().flatten() {
+        for variants in [schema.get("oneOf"), schema.get("anyOf")]
+            .into_iter()
+            .flatten()
+        {
             for variant in variants.as_array().into_iter().flatten() {
                 let variant = self.resolve(variant);
                 let inner = self.alternatives(variant);
-                if inner.is_empty() { found.push(variant) } else { found.extend(inner) }
+                if inner.is_empty() {
+                    found.push(variant)
+                } else {
+                    found.extend(inner)
+                }
             }
         }
         found
     }
 
     /// Variants that a field tells apart: those without it are the first one.
-    fn check_discriminated(&mut self, node: &YamlNode, field: &str, variants: &[&'a Value], at: ValueContext<'_>) {
+    fn check_discriminated(
+        &mut self,
+        node: &YamlNode,
+        field: &str,
+        variants: &[&'a Value],
+        at: ValueContext<'_>,
+    ) {
         let words = |variant: &&'a Value| {
-            let property = variant.get("properties").and_then(|properties| properties.get(field));
+            let property = variant
+                .get("properties")
+                .and_then(|properties| properties.get(field));
             property.map_or(Vec::new(), |property| self.field_words(property))
         };
-        let given = node.entries().iter().find(|(key, _)| key.text == field).map(|(_, value)| value);
+        let given = node
+            .entries()
+            .iter()
+            .find(|(key, _)| key.text == field)
+            .map(|(_, value)| value);
         let Some((value, YamlData::Text(text))) = given.map(|value| (value, &value.data)) else {
-            return variants.first().into_iter().for_each(|variant| self.check(node, variant, at));
+            return variants
+                .first()
+                .into_iter()
+                .for_each(|variant| self.check(node, variant, at));
         };
-        match variants.iter().find(|variant| words(variant).contains(&text.as_str())) {
+        match variants
+            .iter()
+            .find(|variant| words(variant).contains(&text.as_str()))
+        {
             Some(variant) => self.check(node, variant, at),
             None => {
                 let all: Vec<&str> = variants.iter().flat_map(words).collect();
@@ -368,32 +554,57 @@ impl<'a> SchemaChecker<'a> {
     fn field_words(&self, property: &'a Value) -> Vec<&'a str> {
         let property = self.resolve(property);
         let variants = self.alternatives(property);
-        if variants.is_empty() { unit_words(property) } else { variants.into_iter().flat_map(unit_words).collect() }
+        if variants.is_empty() {
+            unit_words(property)
+        } else {
+            variants.into_iter().flat_map(unit_words).collect()
+        }
     }
 
-    fn check_variant(&mut self, node: &YamlNode, schema: &'a Value, variants: &[&'a Value], at: ValueContext<'_>) {
-        if let Some(field) = schema.pointer("/discriminator/propertyName").and_then(Value::as_str)
+    fn check_variant(
+        &mut self,
+        node: &YamlNode,
+        schema: &'a Value,
+        variants: &[&'a Value],
+        at: ValueContext<'_>,
+    ) {
+        if let Some(field) = schema
+            .pointer("/discriminator/propertyName")
+            .and_then(Value::as_str)
             && matches!(node.data, YamlData::Map(_))
         {
             return self.check_discriminated(node, field, variants, at);
         }
-        let words: Vec<&str> = variants.iter().flat_map(|variant| unit_words(variant)).collect();
-        let mut keyed: Vec<(&str, &'a Value)> = variants.iter().filter_map(|variant| one_key(variant)).collect();
+        let words: Vec<&str> = variants
+            .iter()
+            .flat_map(|variant| unit_words(variant))
+            .collect();
+        let mut keyed: Vec<(&str, &'a Value)> = variants
+            .iter()
+            .filter_map(|variant| one_key(variant))
+            .collect();
         if keyed.len() + words.len() < 2 && schema.get("title").is_none() {
             // An optional map that happens to have one field.
             keyed.clear();
         }
-        let chosen =
-            |variant: &Value| one_key(variant).is_some_and(|(name, _)| keyed.iter().any(|(key, _)| *key == name));
+        let chosen = |variant: &Value| {
+            one_key(variant).is_some_and(|(name, _)| keyed.iter().any(|(key, _)| *key == name))
+        };
         let fitting: Vec<&'a Value> = variants
             .iter()
             .copied()
-            .filter(|variant| unit_words(variant).is_empty() && !chosen(variant) && type_accepts_node(variant, node))
+            .filter(|variant| {
+                unit_words(variant).is_empty()
+                    && !chosen(variant)
+                    && type_accepts_node(variant, node)
+            })
             .collect();
         match &node.data {
             YamlData::Text(text) if words.contains(&text.as_str()) => return,
             YamlData::Map(entries)
-                if entries.iter().any(|(key, _)| keyed.iter().any(|(name, _)| *name == key.text)) =>
+                if entries
+                    .iter()
+                    .any(|(key, _)| keyed.iter().any(|(name, _)| *name == key.text)) =>
             {
                 return self.check_keyed_variant(node, &keyed, schema, at);
             }
@@ -402,7 +613,9 @@ impl<'a> SchemaChecker<'a> {
         match fitting.as_slice() {
             [only] => self.check(node, only, at),
             [] => match &node.data {
-                YamlData::Map(_) if !keyed.is_empty() => self.check_keyed_variant(node, &keyed, schema, at),
+                YamlData::Map(_) if !keyed.is_empty() => {
+                    self.check_keyed_variant(node, &keyed, schema, at)
+                }
                 YamlData::Text(text) if keyed.iter().any(|(name, _)| name == text) => {
                     let message = format!("`{text}` needs a value");
                     let hint = Some(match schema.get("title") {
@@ -412,10 +625,18 @@ impl<'a> SchemaChecker<'a> {
                     self.fault(codes::BAD_VALUE, node.mark, at.path, message, hint);
                 }
                 data if !words.is_empty() => {
-                    let all: Vec<&str> = words.into_iter().chain(keyed.iter().map(|(name, _)| *name)).collect();
+                    let all: Vec<&str> = words
+                        .into_iter()
+                        .chain(keyed.iter().map(|(name, _)| *name))
+                        .collect();
                     match data {
                         YamlData::Text(text) => self.report_unknown_word(text, &all, node, at),
-                        _ => self.report_wrong_type(&format!("one of {}", quoted(&all)), node, None, at),
+                        _ => self.report_wrong_type(
+                            &format!("one of {}", quoted(&all)),
+                            node,
+                            None,
+                            at,
+                        ),
                     }
                 }
                 _ => self.report_mismatch(node, variants, at),
@@ -449,12 +670,29 @@ impl<'a> SchemaChecker<'a> {
         match node.entries() {
             [] => {
                 let message = format!("{} names no {noun}", subject(at.path));
-                self.fault(codes::MISSING_FIELD, at.key, at.path, message, Some(suggest_words("", &names)));
+                self.fault(
+                    codes::MISSING_FIELD,
+                    at.key,
+                    at.path,
+                    message,
+                    Some(suggest_words("", &names)),
+                );
             }
             [(key, value)] => {
-                let path = if at.path.is_empty() { key.text.clone() } else { format!("{}.{}", at.path, key.text) };
+                let path = if at.path.is_empty() {
+                    key.text.clone()
+                } else {
+                    format!("{}.{}", at.path, key.text)
+                };
                 match keyed.iter().find(|(name, _)| *name == key.text) {
-                    Some((_, inner)) => self.check(value, inner, ValueContext { path: &path, key: key.mark }),
+                    Some((_, inner)) => self.check(
+                        value,
+                        inner,
+                        ValueContext {
+                            path: &path,
+                            key: key.mark,
+                        },
+                    ),
                     None => {
                         let message = match title {
                             Some(noun) => format!("there is no {noun} `{}`", key.text),
@@ -466,13 +704,18 @@ impl<'a> SchemaChecker<'a> {
                 }
             }
             [(first, value), (second, _), ..] if matches!(value.data, YamlData::Null) => {
-                let message = format!("`{}` stands beside `{}`, not inside it", second.text, first.text);
+                let message = format!(
+                    "`{}` stands beside `{}`, not inside it",
+                    second.text, first.text
+                );
                 let hint = Some(format!("indent the lines below `{}:` further", first.text));
                 self.fault(codes::BAD_VALUE, second.mark, at.path, message, hint);
             }
             [(first, _), (second, _), ..] => {
-                let message =
-                    format!("one {noun} is expected here, and there are `{}` and `{}`", first.text, second.text);
+                let message = format!(
+                    "one {noun} is expected here, and there are `{}` and `{}`",
+                    first.text, second.text
+                );
                 let hint = if at.path.ends_with(']') {
                     "give each its own item in the list: begin its line with `-`".to_owned()
                 } else {
@@ -486,14 +729,38 @@ impl<'a> SchemaChecker<'a> {
 
 /// Reports misspelt sections of the spec, and takes them for what they were meant to be: what stands in them, and
 /// what refers to it, is then checked as it would be.
-pub(super) fn mend_sections(root: &mut YamlNode, sections: Option<&Value>, file: &str, faults: &mut Vec<Fault>) {
-    let Some(sections) = sections.and_then(Value::as_object) else { return };
-    let given: Vec<String> = root.entries().iter().map(|(key, _)| key.text.clone()).collect();
-    let YamlData::Map(entries) = &mut root.data else { return };
-    for (key, _) in entries.iter_mut().filter(|(key, _)| !sections.contains_key(&key.text)) {
-        let free = sections.keys().map(String::as_str).filter(|name| !given.iter().any(|given| given == name));
-        let Some(meant) = nearest_word(&key.text, free) else { continue };
-        let fault = Fault::new(codes::UNKNOWN_FIELD, format!("the spec has no field `{}`", key.text));
+pub(super) fn mend_sections(
+    root: &mut YamlNode,
+    sections: Option<&Value>,
+    file: &str,
+    faults: &mut Vec<Fault>,
+) {
+    let Some(sections) = sections.and_then(Value::as_object) else {
+        return;
+    };
+    let given: Vec<String> = root
+        .entries()
+        .iter()
+        .map(|(key, _)| key.text.clone())
+        .collect();
+    let YamlData::Map(entries) = &mut root.data else {
+        return;
+    };
+    for (key, _) in entries
+        .iter_mut()
+        .filter(|(key, _)| !sections.contains_key(&key.text))
+    {
+        let free = sections
+            .keys()
+            .map(String::as_str)
+            .filter(|name| !given.iter().any(|given| given == name));
+        let Some(meant) = nearest_word(&key.text, free) else {
+            continue;
+        };
+        let fault = Fault::new(
+            codes::UNKNOWN_FIELD,
+            format!("the spec has no field `{}`", key.text),
+        );
         let at = key.mark.location(file, &key.text);
         faults.push(fault.at(Some(&at)).hint(format!("did you mean `{meant}`?")));
         key.text = meant.to_owned();
@@ -506,10 +773,22 @@ fn select_keyed_variant<'n, 'a>(
     schema: &'a Value,
     node: &'n YamlNode,
 ) -> Option<(&'n YamlKey, &'n YamlNode, &'a Value)> {
-    let [(key, value)] = node.entries() else { return None };
-    let variants = schema.get("oneOf").or_else(|| schema.get("anyOf"))?.as_array()?;
-    let inner = variants.iter().filter_map(one_key).find(|(name, _)| *name == key.text)?.1;
-    schema.get("properties").is_none().then_some((key, value, inner))
+    let [(key, value)] = node.entries() else {
+        return None;
+    };
+    let variants = schema
+        .get("oneOf")
+        .or_else(|| schema.get("anyOf"))?
+        .as_array()?;
+    let inner = variants
+        .iter()
+        .filter_map(one_key)
+        .find(|(name, _)| *name == key.text)?
+        .1;
+    schema
+        .get("properties")
+        .is_none()
+        .then_some((key, value, inner))
 }
 
 /// Whether fields may be declared elsewhere than among the properties.
@@ -521,17 +800,27 @@ pub(super) fn is_open(schema: &Value) -> bool {
 /// The keys of which exactly one must be given, where the schema says so.
 fn exactly_one(schema: &Value) -> Vec<&str> {
     let variants = schema.get("oneOf").and_then(Value::as_array);
-    let keys = variants.into_iter().flatten().map(|variant| match variant.as_object() {
-        Some(object) if object.len() == 1 => variant.pointer("/required/0").and_then(Value::as_str),
-        _ => None,
-    });
+    let keys = variants
+        .into_iter()
+        .flatten()
+        .map(|variant| match variant.as_object() {
+            Some(object) if object.len() == 1 => {
+                variant.pointer("/required/0").and_then(Value::as_str)
+            }
+            _ => None,
+        });
     keys.collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
 /// The words that a variant stands for.
 fn unit_words(variant: &Value) -> Vec<&str> {
     let constant = variant.get("const").and_then(Value::as_str);
-    let listed = variant.get("enum").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let listed = variant
+        .get("enum")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
     constant.into_iter().chain(listed).collect()
 }
 
@@ -561,7 +850,9 @@ fn type_accepts_node(schema: &Value, node: &YamlNode) -> bool {
         || types.iter().any(|name| match &node.data {
             YamlData::Null => *name == "null",
             YamlData::Bool(_) => *name == "boolean",
-            YamlData::Number(number) => *name == "number" || (*name == "integer" && !number.is_f64()),
+            YamlData::Number(number) => {
+                *name == "number" || (*name == "integer" && !number.is_f64())
+            }
             YamlData::Text(_) => *name == "string",
             YamlData::List(_) => *name == "array",
             YamlData::Map(_) => *name == "object",
@@ -598,7 +889,12 @@ fn is_length(schema: &Value) -> bool {
 fn is_cut_off(node: &YamlNode, key: &str) -> bool {
     let opens = |text: &str| text.matches('(').count() > text.matches(')').count();
     let closes = key.matches(')').count() > key.matches('(').count();
-    closes && node.entries().iter().filter_map(|(_, value)| value.text()).any(opens)
+    closes
+        && node
+            .entries()
+            .iter()
+            .filter_map(|(_, value)| value.text())
+            .any(opens)
 }
 
 /// Whether the name of a file says that it has a format.
@@ -609,14 +905,25 @@ fn path_ends_in(path: &str, format: &str) -> bool {
 /// The parts of `mean(qty)`.
 fn call_parts(text: &str) -> Option<(&str, &str)> {
     let (function, column) = text.strip_suffix(')')?.split_once('(')?;
-    let is_name = |text: &str| !text.is_empty() && text.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
+    let is_name = |text: &str| {
+        !text.is_empty()
+            && text
+                .chars()
+                .all(|letter| letter.is_alphanumeric() || letter == '_')
+    };
     (is_name(function) && (is_name(column) || column == "*")).then_some((function, column))
 }
 
 /// Whether a text looks like `key: value`.
 fn is_entry(text: &str) -> bool {
-    let is_name = |word: &str| !word.is_empty() && word.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
-    text.split_once(": ").is_some_and(|(key, value)| is_name(key) && !value.trim().is_empty())
+    let is_name = |word: &str| {
+        !word.is_empty()
+            && word
+                .chars()
+                .all(|letter| letter.is_alphanumeric() || letter == '_')
+    };
+    text.split_once(": ")
+        .is_some_and(|(key, value)| is_name(key) && !value.trim().is_empty())
 }
 
 fn last_name(path: &str) -> &str {
@@ -647,7 +954,11 @@ pub(super) fn describe_container(path: &str) -> String {
 }
 
 pub(super) fn quoted(words: &[&str]) -> String {
-    words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+    words
+        .iter()
+        .map(|word| format!("`{word}`"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// The nearest word, or all of them.

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use forebay_model::{
-    ConfigError, ConfigResult, DataSplit, DegradationLevel, Fault, FaultCode, NodeInput, Pipeline, PipelineDeadline,
-    PipelineFeed, PipelineNode as StepNode, PipelineSink, PipelineSource, PredictionLabel, ReadinessCondition,
-    SpecLocation, Step, codes,
+    ConfigError, ConfigResult, DataSplit, DegradationLevel, Fault, FaultCode, NodeInput, Pipeline,
+    PipelineDeadline, PipelineFeed, PipelineNode as StepNode, PipelineSink, PipelineSource,
+    PredictionLabel, ReadinessCondition, SpecLocation, Step, codes,
 };
 use forebay_run::{DeadlineSpec, FeedConfig, parse_refit};
 use forebay_transforms::add_quarantined_step;
@@ -34,7 +34,11 @@ pub(super) struct SpecConverter<'a> {
 impl SpecConverter<'_> {
     pub fn document(&mut self, root: &YamlNode) -> Pipeline {
         let mut pipeline = Pipeline {
-            name: root.get("name").and_then(YamlNode::text).unwrap_or_default().to_owned(),
+            name: root
+                .get("name")
+                .and_then(YamlNode::text)
+                .unwrap_or_default()
+                .to_owned(),
             ..Pipeline::default()
         };
         let entries = |key: &str| root.get(key).map(YamlNode::entries).unwrap_or_default();
@@ -51,8 +55,12 @@ impl SpecConverter<'_> {
             pipeline.label = self.label(key, node);
         }
         for (key, node) in entries("sinks") {
-            let Some(sink) = self.sink(key, node, &mut pipeline) else { continue };
-            let is_one_of = |formats: &[ConnectorFormat]| formats.iter().any(|format| format.name == sink.format);
+            let Some(sink) = self.sink(key, node, &mut pipeline) else {
+                continue;
+            };
+            let is_one_of = |formats: &[ConnectorFormat]| {
+                formats.iter().any(|format| format.name == sink.format)
+            };
             if is_one_of(self.words.trainers) {
                 pipeline.trainings.push(sink);
             } else if is_one_of(self.words.predictors) {
@@ -81,12 +89,20 @@ impl SpecConverter<'_> {
 
     /// Whether the check has found something in here: then nothing more is to be said.
     pub fn is_valid_so_far(&self, node: &YamlNode, path: &str) -> bool {
-        let inside =
-            |found: &str| found.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+        let inside = |found: &str| {
+            found
+                .strip_prefix(path)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
         !node.wrong() && !self.reported.iter().any(|location| inside(&location.path))
     }
 
-    pub fn read<T: DeserializeOwned>(&mut self, node: &YamlNode, value: Value, path: &str) -> Option<T> {
+    pub fn read<T: DeserializeOwned>(
+        &mut self,
+        node: &YamlNode,
+        value: Value,
+        path: &str,
+    ) -> Option<T> {
         match ConfigError::parse(value) {
             Ok(wire) => Some(wire),
             Err(error) => {
@@ -104,7 +120,11 @@ impl SpecConverter<'_> {
             codes::BAD_VALUE,
             mark,
             &path,
-            format!("{}: {}", describe_container(&path), message.trim_end_matches('.')),
+            format!(
+                "{}: {}",
+                describe_container(&path),
+                message.trim_end_matches('.')
+            ),
         );
         self.faults.push(match hint {
             Some(hint) => fault.hint(hint.trim_end_matches('.')),
@@ -112,7 +132,12 @@ impl SpecConverter<'_> {
         });
     }
 
-    fn canonical(&mut self, node: &YamlNode, path: &str, canonical: fn(Value) -> ConfigResult<Value>) -> Option<Value> {
+    fn canonical(
+        &mut self,
+        node: &YamlNode,
+        path: &str,
+        canonical: fn(Value) -> ConfigResult<Value>,
+    ) -> Option<Value> {
         match canonical(node.value()) {
             Ok(config) => Some(config),
             Err(error) => {
@@ -129,8 +154,11 @@ impl SpecConverter<'_> {
         path: &str,
         formats: &[ConnectorFormat],
     ) -> Option<(&'static str, Value, Value)> {
-        let (format, (_, config)) = formats.iter().find_map(|format| Some((format, node.entry(format.name)?)))?;
-        let canonical = self.canonical(config, &format!("{path}.{}", format.name), format.canonical)?;
+        let (format, (_, config)) = formats
+            .iter()
+            .find_map(|format| Some((format, node.entry(format.name)?)))?;
+        let canonical =
+            self.canonical(config, &format!("{path}.{}", format.name), format.canonical)?;
         let mut rest = node.value();
         if let Some(fields) = rest.as_object_mut() {
             fields.remove(format.name);
@@ -147,7 +175,11 @@ impl SpecConverter<'_> {
         let wire: wire::YamlSource = self.read(node, rest, &path)?;
         let (name, format) = (key.text.clone(), format.to_owned());
         let ready = wire.ready.and_then(|ready| self.ready(node, ready, &path));
-        if let Some(text) = wire.lookback.as_deref().filter(|text| !is_duration_text(text)) {
+        if let Some(text) = wire
+            .lookback
+            .as_deref()
+            .filter(|text| !is_duration_text(text))
+        {
             self.report_bad_duration(node, &format!("{path}.lookback"), text);
         }
         let at = self.key_location(key, &path);
@@ -163,7 +195,12 @@ impl SpecConverter<'_> {
         })
     }
 
-    fn sink(&mut self, key: &YamlKey, node: &YamlNode, pipeline: &mut Pipeline) -> Option<PipelineSink> {
+    fn sink(
+        &mut self,
+        key: &YamlKey,
+        node: &YamlNode,
+        pipeline: &mut Pipeline,
+    ) -> Option<PipelineSink> {
         let path = format!("sinks.{}", key.text);
         if !self.is_valid_so_far(node, &path) {
             return None;
@@ -180,20 +217,37 @@ impl SpecConverter<'_> {
                 Err(fault) => self.faults.push(fault),
             }
         }
-        Some(PipelineSink { name, from, format, config, split: wire.split, optional, at })
+        Some(PipelineSink {
+            name,
+            from,
+            format,
+            config,
+            split: wire.split,
+            optional,
+            at,
+        })
     }
 
     fn step(&mut self, key: &YamlKey, node: &YamlNode) -> Option<StepNode> {
         let path = format!("steps.{}", key.text);
         let mut steps = Vec::new();
-        for (index, item) in node.get("do").map(YamlNode::items).unwrap_or_default().iter().enumerate() {
+        for (index, item) in node
+            .get("do")
+            .map(YamlNode::items)
+            .unwrap_or_default()
+            .iter()
+            .enumerate()
+        {
             steps.push(self.transform(item, &format!("{path}.do[{index}]")));
         }
         let is_right = |(field, node): &(YamlKey, YamlNode)| {
             field.text == "do" || self.is_valid_so_far(node, &format!("{path}.{}", field.text))
         };
         let is_reported = self.reported.iter().any(|location| location.path == path);
-        if is_reported || !matches!(node.data, YamlData::Map(_)) || !node.entries().iter().all(is_right) {
+        if is_reported
+            || !matches!(node.data, YamlData::Map(_))
+            || !node.entries().iter().all(is_right)
+        {
             return None;
         }
         let mut value = node.value();
@@ -210,12 +264,26 @@ impl SpecConverter<'_> {
         let refit = wire.refit.as_deref().map(parse_refit).transpose();
         if let Err(fault) = &refit {
             let mark = node.get("refit").map_or(node.mark, |refit| refit.mark);
-            let own = self.fault(fault.code(), mark, &format!("{path}.refit"), fault.message().to_owned());
-            self.faults.push(own.hint(fault.hint_text().unwrap_or_default()));
+            let own = self.fault(
+                fault.code(),
+                mark,
+                &format!("{path}.refit"),
+                fault.message().to_owned(),
+            );
+            self.faults
+                .push(own.hint(fault.hint_text().unwrap_or_default()));
         }
         let (optional, at) = (wire.optional, self.key_location(key, &path));
         let (name, refit) = (key.text.clone(), refit.ok()?.flatten());
-        Some(StepNode { name, input, fit_on: wire.fit_on, refit, steps, optional, at })
+        Some(StepNode {
+            name,
+            input,
+            fit_on: wire.fit_on,
+            refit,
+            steps,
+            optional,
+            at,
+        })
     }
 
     /// A step. A wrong one stays as it is written: those after it are still checked.
@@ -223,7 +291,11 @@ impl SpecConverter<'_> {
         let [(key, config)] = item.entries() else {
             self.unread.insert(path.to_owned());
             let at = Some(item.mark.location(self.file, path));
-            return Step { kind: String::new(), config: item.value(), at };
+            return Step {
+                kind: String::new(),
+                config: item.value(),
+                at,
+            };
         };
         let path = format!("{path}.{}", key.text);
         let kind = self.words.registry.kind(&key.text).ok().copied();
@@ -233,7 +305,11 @@ impl SpecConverter<'_> {
             self.unread.insert(path.clone());
         }
         let kind = kind.map_or(key.text.clone(), |kind| kind.name.to_owned());
-        Step { kind, config: canonical.unwrap_or_else(|| config.value()), at: self.key_location(key, &path) }
+        Step {
+            kind,
+            config: canonical.unwrap_or_else(|| config.value()),
+            at: self.key_location(key, &path),
+        }
     }
 
     fn label(&mut self, key: &YamlKey, node: &YamlNode) -> Option<PredictionLabel> {
@@ -242,7 +318,12 @@ impl SpecConverter<'_> {
         }
         let wire: wire::YamlLabel = self.read(node, node.value(), "label")?;
         let at = self.key_location(key, "label");
-        Some(PredictionLabel { column: wire.column, horizon: wire.horizon, known: wire.known, at })
+        Some(PredictionLabel {
+            column: wire.column,
+            horizon: wire.horizon,
+            known: wire.known,
+            at,
+        })
     }
 
     fn feed(&mut self, key: &YamlKey, node: &YamlNode) -> Option<PipelineFeed> {
@@ -251,10 +332,18 @@ impl SpecConverter<'_> {
         }
         let wire: FeedConfig = self.read(node, node.value(), "feed")?;
         let config = serde_json::to_value(wire).ok()?;
-        Some(PipelineFeed { config, at: self.key_location(key, "feed") })
+        Some(PipelineFeed {
+            config,
+            at: self.key_location(key, "feed"),
+        })
     }
 
-    fn ready(&mut self, source: &YamlNode, wire: wire::YamlReadiness, path: &str) -> Option<ReadinessCondition> {
+    fn ready(
+        &mut self,
+        source: &YamlNode,
+        wire: wire::YamlReadiness,
+        path: &str,
+    ) -> Option<ReadinessCondition> {
         let path = format!("{path}.ready");
         let mut length = |field: &str, text: Option<String>| {
             let read = text.as_deref().map(units::parse_duration);
@@ -263,11 +352,22 @@ impl SpecConverter<'_> {
             }
             read.and_then(Result::ok)
         };
-        let (min_age, timeout) = (length("min_age", wire.min_age), length("timeout", wire.timeout));
+        let (min_age, timeout) = (
+            length("min_age", wire.min_age),
+            length("timeout", wire.timeout),
+        );
         if wire.marker.is_none() && wire.files.is_none() && min_age.is_none() {
-            let mark = source.entry("ready").map_or(source.mark, |(key, _)| key.mark);
-            let fault = self.fault(codes::MISSING_FIELD, mark, &path, "`ready` says nothing to wait for".into());
-            self.faults.push(fault.hint("name a `marker`, a number of `files` or a `min_age`"));
+            let mark = source
+                .entry("ready")
+                .map_or(source.mark, |(key, _)| key.mark);
+            let fault = self.fault(
+                codes::MISSING_FIELD,
+                mark,
+                &path,
+                "`ready` says nothing to wait for".into(),
+            );
+            self.faults
+                .push(fault.hint("name a `marker`, a number of `files` or a `min_age`"));
         }
         Some(ReadinessCondition {
             marker: wire.marker,
@@ -280,9 +380,15 @@ impl SpecConverter<'_> {
     fn report_bad_duration(&mut self, node: &YamlNode, path: &str, text: &str) {
         // The path inside the node has the last names of the whole one.
         let (mark, _) = node.at_path(path.splitn(3, '.').nth(2).unwrap_or_default());
-        let fault = self.fault(codes::BAD_VALUE, mark, path, format!("`{text}` is not a length of time"));
+        let fault = self.fault(
+            codes::BAD_VALUE,
+            mark,
+            path,
+            format!("`{text}` is not a length of time"),
+        );
         let hint = forebay_transforms::duration_hint(text);
-        self.faults.push(fault.hint(hint.unwrap_or(DURATION_HINT.to_owned())));
+        self.faults
+            .push(fault.hint(hint.unwrap_or(DURATION_HINT.to_owned())));
     }
 
     fn deadline(&mut self, key: &YamlKey, node: &YamlNode) -> Option<PipelineDeadline> {
@@ -292,7 +398,8 @@ impl SpecConverter<'_> {
         let wire: wire::YamlDeadline = self.read(node, node.value(), "deadline")?;
         let at = |field: &str| node.get(field).map_or(key.mark, |node| node.mark);
         if let Some(Err(fault)) = wire.by.as_deref().map(DeadlineSpec::parse) {
-            self.faults.push(fault.at(Some(&at("by").location(self.file, "deadline.by"))));
+            self.faults
+                .push(fault.at(Some(&at("by").location(self.file, "deadline.by"))));
         }
         let rung = |rung: &wire::YamlRung| match rung {
             wire::YamlRung::SkipOptional => DegradationLevel::SkipOptional,
@@ -304,13 +411,14 @@ impl SpecConverter<'_> {
         if !ladder.windows(2).all(|pair| pair[0] < pair[1]) {
             let message = "the ladder goes from the mildest rung to the last, each once".to_owned();
             let fault = self.fault(codes::BAD_VALUE, at("ladder"), "deadline.ladder", message);
-            self.faults.push(fault.hint("the order is skip_optional, reuse_states, last_model, naive"));
+            self.faults
+                .push(fault.hint("the order is skip_optional, reuse_states, last_model, naive"));
         }
-        if wire
-            .webhook
-            .as_deref()
-            .is_some_and(|url| !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)))
-        {
+        if wire.webhook.as_deref().is_some_and(|url| {
+            !["http://", "https://"]
+                .iter()
+                .any(|scheme| url.starts_with(scheme))
+        }) {
             let message = "the webhook is no http:// or https:// URL".to_owned();
             let fault = self.fault(codes::BAD_VALUE, at("webhook"), "deadline.webhook", message);
             self.faults.push(fault);
@@ -334,14 +442,24 @@ impl SpecConverter<'_> {
             (Some((key, inner)), _) => {
                 let wire: wire::YamlTimeSplit = self.read(inner, inner.value(), "split.by_time")?;
                 let parts = wire.parts.into_iter().map(|name| name.0).collect();
-                let split = DataSplit::Time { column: wire.column, parts, ends: wire.ends, embargo: wire.embargo };
+                let split = DataSplit::Time {
+                    column: wire.column,
+                    parts,
+                    ends: wire.ends,
+                    embargo: wire.embargo,
+                };
                 self.report_split_problems(key, inner, &split);
                 split
             }
             (_, Some((key, inner))) => {
                 let wire: wire::YamlHashSplit = self.read(inner, inner.value(), "split.by_hash")?;
-                let mut split =
-                    DataSplit::by_hash(wire.keys, wire.parts.0.into_iter().map(|(name, share)| (name, share.0)));
+                let mut split = DataSplit::by_hash(
+                    wire.keys,
+                    wire.parts
+                        .0
+                        .into_iter()
+                        .map(|(name, share)| (name, share.0)),
+                );
                 if let DataSplit::Hash { seed, .. } = &mut split {
                     *seed = wire.seed;
                 }
@@ -349,25 +467,50 @@ impl SpecConverter<'_> {
                 split
             }
             _ => {
-                let wire: wire::NamedMap<wire::SqlExpression> = self.read(node, node.value(), "split")?;
-                DataSplit::Expressions(wire.0.into_iter().map(|(name, sql)| (name, sql.0)).collect())
+                let wire: wire::NamedMap<wire::SqlExpression> =
+                    self.read(node, node.value(), "split")?;
+                DataSplit::Expressions(
+                    wire.0
+                        .into_iter()
+                        .map(|(name, sql)| (name, sql.0))
+                        .collect(),
+                )
             }
         };
         (self.faults.len() == before).then_some(split)
     }
 
     fn report_split_problems(&mut self, key: &YamlKey, node: &YamlNode, split: &DataSplit) {
-        for SplitProblem { code, path, message, hint } in split_problems(split) {
+        for SplitProblem {
+            code,
+            path,
+            message,
+            hint,
+        } in split_problems(split)
+        {
             let field = path.split('[').next().unwrap_or_default();
             let mark = node.get(field).map_or(key.mark, |_| node.at_path(&path).0);
             let fault = self.fault(code, mark, &format!("split.{}.{path}", key.text), message);
-            self.faults.push(if hint.is_empty() { fault } else { fault.hint(hint) });
+            self.faults.push(if hint.is_empty() {
+                fault
+            } else {
+                fault.hint(hint)
+            });
         }
     }
 
     /// Reports a name that is not defined.
-    pub fn report_unknown_name(&mut self, mark: TextPosition, path: &str, message: String, name: &str, names: &[&str]) {
-        let fault = self.fault(codes::UNKNOWN_NAME, mark, path, message).fragment(name, 0);
+    pub fn report_unknown_name(
+        &mut self,
+        mark: TextPosition,
+        path: &str,
+        message: String,
+        name: &str,
+        names: &[&str],
+    ) {
+        let fault = self
+            .fault(codes::UNKNOWN_NAME, mark, path, message)
+            .fragment(name, 0);
         self.faults.push(match names.is_empty() {
             true => fault,
             false => fault.hint(suggest_words(name, names)),
@@ -375,17 +518,30 @@ impl SpecConverter<'_> {
     }
 
     /// A fault for a part that the split does not have.
-    pub fn report_unknown_part(&mut self, mark: TextPosition, path: &str, part: &str, parts: Option<&[&str]>) {
+    pub fn report_unknown_part(
+        &mut self,
+        mark: TextPosition,
+        path: &str,
+        part: &str,
+        parts: Option<&[&str]>,
+    ) {
         match parts {
             None => {
                 let message = format!("there is no part `{part}`, because there is no split");
                 let fault = self.fault(codes::UNKNOWN_NAME, mark, path, message);
-                self.faults.push(fault.hint("declare the parts under `split:`"));
+                self.faults
+                    .push(fault.hint("declare the parts under `split:`"));
             }
             Some(parts) => {
-                let fault = self.fault(codes::UNKNOWN_NAME, mark, path, format!("the split has no part `{part}`"));
+                let fault = self.fault(
+                    codes::UNKNOWN_NAME,
+                    mark,
+                    path,
+                    format!("the split has no part `{part}`"),
+                );
                 let hint = format!("its parts are {}", quoted(parts));
-                self.faults.push(fault.hint(hint).suggest(part, parts.iter().copied(), ""));
+                self.faults
+                    .push(fault.hint(hint).suggest(part, parts.iter().copied(), ""));
             }
         }
     }

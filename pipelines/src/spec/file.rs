@@ -19,16 +19,21 @@ pub fn read_text(path: &Path) -> Result<String> {
                 }
             }
             std::io::ErrorKind::InvalidData => Fault::new(codes::SYNTAX, "the spec is not text")
-                .hint("a spec is a YAML file; `forebay new DATA --out FILE` writes one for some data"),
+                .hint(
+                    "a spec is a YAML file; `forebay new DATA --out FILE` writes one for some data",
+                ),
             _ => Fault::disk(message, error),
         };
         fault.file(&shown)
     };
     let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
     if bytes > SPEC_BYTES_MAX as u64 {
-        return Err(Fault::new(codes::LIMIT, format!("a spec of {bytes} bytes is longer than {SPEC_BYTES_MAX}"))
-            .file(&shown)
-            .hint("divide it into several pipelines"));
+        return Err(Fault::new(
+            codes::LIMIT,
+            format!("a spec of {bytes} bytes is longer than {SPEC_BYTES_MAX}"),
+        )
+        .file(&shown)
+        .hint("divide it into several pipelines"));
     }
     // Not all that can be opened has a length.
     let file = std::fs::File::open(path).map_err(unreadable)?;
@@ -38,9 +43,17 @@ pub fn read_text(path: &Path) -> Result<String> {
 /// The YAML file beside a path whose name is nearest to it.
 fn nearest_spec(path: &Path) -> Option<String> {
     let wanted = path.file_name()?.to_str()?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(".".as_ref());
-    let names = std::fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<String> = names.filter(|name| name.ends_with(".yaml") || name.ends_with(".yml")).collect();
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(".".as_ref());
+    let names = std::fs::read_dir(folder)
+        .ok()?
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names
+        .filter(|name| name.ends_with(".yaml") || name.ends_with(".yml"))
+        .collect();
     names.sort_unstable();
     let near = nearest_word(wanted, names.iter().map(String::as_str))?;
     Some(path.with_file_name(near).display().to_string())

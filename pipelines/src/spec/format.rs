@@ -18,10 +18,21 @@ const LINE_WIDTH: usize = 120;
 /// ```
 pub fn format(text: &str, file: &str) -> Result<String> {
     let before = values(text, file)?;
-    let line_break = if text.contains("\r\n") { LineBreak::Crlf } else { LineBreak::Lf };
+    let line_break = if text.contains("\r\n") {
+        LineBreak::Crlf
+    } else {
+        LineBreak::Lf
+    };
     let options = FormatOptions {
-        layout: LayoutOptions { print_width: LINE_WIDTH, line_break, ..LayoutOptions::default() },
-        language: LanguageOptions { quotes: Quotes::PreferDouble, ..LanguageOptions::default() },
+        layout: LayoutOptions {
+            print_width: LINE_WIDTH,
+            line_break,
+            ..LayoutOptions::default()
+        },
+        language: LanguageOptions {
+            quotes: Quotes::PreferDouble,
+            ..LanguageOptions::default()
+        },
     };
     let refused = |message: &str| {
         let fault = Fault::new(codes::UNSUPPORTED, message).file(file);
@@ -31,7 +42,9 @@ pub fn format(text: &str, file: &str) -> Result<String> {
         .map_err(|error| refused("this YAML cannot be formatted").cause(error.to_string()))?;
     let again = pretty_yaml::format_text(&formatted, &options);
     match values(&formatted, file) {
-        Ok(after) if after == before && again.is_ok_and(|again| again == formatted) => Ok(formatted),
+        Ok(after) if after == before && again.is_ok_and(|again| again == formatted) => {
+            Ok(formatted)
+        }
         _ => Err(refused("formatting would change what this spec says")),
     }
 }
@@ -48,7 +61,9 @@ mod tests {
     use super::format;
 
     fn formatted(text: &str) -> String {
-        format(text, "spec.yaml").map_err(|fault| fault.to_string()).unwrap_or_else(|fault| fault)
+        format(text, "spec.yaml")
+            .map_err(|fault| fault.to_string())
+            .unwrap_or_else(|fault| fault)
     }
 
     #[test]
@@ -57,13 +72,25 @@ mod tests {
         let neat = "# Head.\nversion: 1\nname: \"demand\" # trailing\nsources:\n  a:\n    parquet: { path: x }\n\n  b: { parquet: { path: y } }\nsteps:\n  s:\n    do:\n      # Why.\n      - filter: 'qty > 0 AND item_id = ''a'''\n      - lag: { columns: [qty], by: [7d] }\n";
         assert_eq!(formatted(messy), neat);
         assert_eq!(formatted(neat), neat);
-        assert_eq!(formatted(&neat.replace('\n', "\r\n")), neat.replace('\n', "\r\n"));
+        assert_eq!(
+            formatted(&neat.replace('\n', "\r\n")),
+            neat.replace('\n', "\r\n")
+        );
     }
 
     #[test]
     fn refuses_what_is_no_spec() {
-        for text in ["", "a: [1", "a: 1\na: 2\n", "a: *nothing\n", "a: 1\n---\nb: 2\n"] {
-            assert!(format(text, "spec.yaml").is_err_and(|fault| fault.site().spec.is_some()), "{text:?}");
+        for text in [
+            "",
+            "a: [1",
+            "a: 1\na: 2\n",
+            "a: *nothing\n",
+            "a: 1\n---\nb: 2\n",
+        ] {
+            assert!(
+                format(text, "spec.yaml").is_err_and(|fault| fault.site().spec.is_some()),
+                "{text:?}"
+            );
         }
     }
 }

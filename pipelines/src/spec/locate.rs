@@ -10,7 +10,9 @@ const VALUE_LINES_MAX: usize = 1000;
 
 /// Points the faults at the words of the spec that they are about. `text` is what `file` holds.
 pub fn locate(fault: Fault, file: &str, text: &str) -> Fault {
-    let Ok(root) = node::load(text, file, &mut Vec::new()) else { return fault };
+    let Ok(root) = node::load(text, file, &mut Vec::new()) else {
+        return fault;
+    };
     let lines: Vec<&str> = text.lines().collect();
     fault.relocate(&|at, site| match at.file == file {
         true => location_of(&root, &lines, at, site),
@@ -18,19 +20,42 @@ pub fn locate(fault: Fault, file: &str, text: &str) -> Fault {
     })
 }
 
-fn location_of(root: &YamlNode, lines: &[&str], at: &SpecLocation, site: &FaultSite) -> SpecLocation {
-    let Some((key, node)) = node_at(root, &at.path) else { return at.clone() };
-    let whole = SpecLocation { line: key.line, column: key.column, width: key.width, ..at.clone() };
+fn location_of(
+    root: &YamlNode,
+    lines: &[&str],
+    at: &SpecLocation,
+    site: &FaultSite,
+) -> SpecLocation {
+    let Some((key, node)) = node_at(root, &at.path) else {
+        return at.clone();
+    };
+    let whole = SpecLocation {
+        line: key.line,
+        column: key.column,
+        width: key.width,
+        ..at.clone()
+    };
     let (words, skip) = match (&site.fragment, &site.column) {
         (Some(fragment), _) => (fragment.text.as_str(), fragment.skip),
         (None, Some(column)) => (column.as_str(), 0),
-        (None, None) => return if at.line == 1 && at.column == 1 { whole } else { at.clone() },
-    };
-    let found = find_value(node, &at.path, words).or_else(|| find_words(node, lines, &at.path, words, skip));
-    match found.or_else(|| find_key(node, &at.path, words)) {
-        Some((mark, path)) => {
-            SpecLocation { file: at.file.clone(), line: mark.line, column: mark.column, width: mark.width, path }
+        (None, None) => {
+            return if at.line == 1 && at.column == 1 {
+                whole
+            } else {
+                at.clone()
+            };
         }
+    };
+    let found = find_value(node, &at.path, words)
+        .or_else(|| find_words(node, lines, &at.path, words, skip));
+    match found.or_else(|| find_key(node, &at.path, words)) {
+        Some((mark, path)) => SpecLocation {
+            file: at.file.clone(),
+            line: mark.line,
+            column: mark.column,
+            width: mark.width,
+            path,
+        },
         None => whole,
     }
 }
@@ -39,7 +64,10 @@ fn location_of(root: &YamlNode, lines: &[&str], at: &SpecLocation, site: &FaultS
 fn node_at<'n>(root: &'n YamlNode, path: &str) -> Option<(TextPosition, &'n YamlNode)> {
     let (mut node, mut mark) = (root, root.mark);
     for part in path.split(['.', '[']).filter(|part| !part.is_empty()) {
-        (mark, node) = match part.strip_suffix(']').and_then(|index| index.parse::<usize>().ok()) {
+        (mark, node) = match part
+            .strip_suffix(']')
+            .and_then(|index| index.parse::<usize>().ok())
+        {
             Some(index) => node.items().get(index).map(|item| (item.mark, item))?,
             None => node.entry(part).map(|(key, value)| (key.mark, value))?,
         };
@@ -50,8 +78,18 @@ fn node_at<'n>(root: &'n YamlNode, path: &str) -> Option<(TextPosition, &'n Yaml
 type Found = Option<(TextPosition, String)>;
 
 fn children(node: &YamlNode) -> Vec<(String, &YamlNode)> {
-    let items = node.items().iter().enumerate().map(|(index, item)| (format!("[{index}]"), item));
-    items.chain(node.entries().iter().map(|(key, value)| (format!(".{}", key.text), value))).collect()
+    let items = node
+        .items()
+        .iter()
+        .enumerate()
+        .map(|(index, item)| (format!("[{index}]"), item));
+    items
+        .chain(
+            node.entries()
+                .iter()
+                .map(|(key, value)| (format!(".{}", key.text), value)),
+        )
+        .collect()
 }
 
 /// The first value that is these words.
@@ -59,7 +97,9 @@ fn find_value(node: &YamlNode, path: &str, words: &str) -> Found {
     if node.text() == Some(words) {
         return Some((node.mark, path.to_owned()));
     }
-    children(node).into_iter().find_map(|(part, child)| find_value(child, &format!("{path}{part}"), words))
+    children(node)
+        .into_iter()
+        .find_map(|(part, child)| find_value(child, &format!("{path}{part}"), words))
 }
 
 /// The words inside the first value that holds them.
@@ -72,7 +112,9 @@ fn find_words(node: &YamlNode, lines: &[&str], path: &str, words: &str, skip: us
             .flatten()
             .map(|mark| (mark, path.to_owned()));
     }
-    children(node).into_iter().find_map(|(part, child)| find_words(child, lines, &format!("{path}{part}"), words, skip))
+    children(node)
+        .into_iter()
+        .find_map(|(part, child)| find_words(child, lines, &format!("{path}{part}"), words, skip))
 }
 
 /// The first key that is these words.
@@ -80,26 +122,52 @@ fn find_key(node: &YamlNode, path: &str, words: &str) -> Found {
     if let Some((key, _)) = node.entry(words) {
         return Some((key.mark, format!("{path}.{words}")));
     }
-    children(node).into_iter().find_map(|(part, child)| find_key(child, &format!("{path}{part}"), words))
+    children(node)
+        .into_iter()
+        .find_map(|(part, child)| find_key(child, &format!("{path}{part}"), words))
 }
 
 /// The place of the words in the lines of a value that begins at `start`.
-fn find_in_lines(start: TextPosition, lines: &[&str], words: &str, mut skip: usize) -> Option<TextPosition> {
+fn find_in_lines(
+    start: TextPosition,
+    lines: &[&str],
+    words: &str,
+    mut skip: usize,
+) -> Option<TextPosition> {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let own = lines.get(start.line - 1).map_or(0, |line| indent(line));
     // Text in a block has lines of its own; other text goes on in lines that are indented further than its key.
-    let outer = if own == start.column - 1 { own.saturating_sub(1) } else { own };
-    for (index, line) in lines.iter().enumerate().skip(start.line - 1).take(VALUE_LINES_MAX) {
+    let outer = if own == start.column - 1 {
+        own.saturating_sub(1)
+    } else {
+        own
+    };
+    for (index, line) in lines
+        .iter()
+        .enumerate()
+        .skip(start.line - 1)
+        .take(VALUE_LINES_MAX)
+    {
         let first = index + 1 == start.line;
         if !first && !line.trim().is_empty() && indent(line) <= outer {
             return None;
         }
-        let from = if first { line.char_indices().nth(start.column - 1).map_or(line.len(), |(at, _)| at) } else { 0 };
+        let from = if first {
+            line.char_indices()
+                .nth(start.column - 1)
+                .map_or(line.len(), |(at, _)| at)
+        } else {
+            0
+        };
         let mut count = 0;
         while let Some(at) = occurrence(&line[from..], words, count) {
             if skip == 0 {
                 let column = line[..from + at].chars().count() + 1;
-                return Some(TextPosition { line: index + 1, column, width: words.chars().count().max(1) });
+                return Some(TextPosition {
+                    line: index + 1,
+                    column,
+                    width: words.chars().count().max(1),
+                });
             }
             (skip, count) = (skip - 1, count + 1);
         }
@@ -110,10 +178,19 @@ fn find_in_lines(start: TextPosition, lines: &[&str], words: &str, mut skip: usi
 /// Where the words stand in a text as words of their own, for the `skip + 1`-th time.
 fn occurrence(text: &str, words: &str, skip: usize) -> Option<usize> {
     let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
-    let apart = |inner: Option<char>, outer: Option<char>| !(inner.is_some_and(is_word) && outer.is_some_and(is_word));
+    let apart = |inner: Option<char>, outer: Option<char>| {
+        !(inner.is_some_and(is_word) && outer.is_some_and(is_word))
+    };
     let mut found = text.match_indices(words).filter(|(at, _)| {
         apart(words.chars().next(), text[..*at].chars().next_back())
-            && apart(words.chars().next_back(), text[at + words.len()..].chars().next())
+            && apart(
+                words.chars().next_back(),
+                text[at + words.len()..].chars().next(),
+            )
     });
-    if words.is_empty() { None } else { found.nth(skip).map(|(at, _)| at) }
+    if words.is_empty() {
+        None
+    } else {
+        found.nth(skip).map(|(at, _)| at)
+    }
 }

@@ -80,7 +80,12 @@ pub struct ParsedSpec {
 /// assert_eq!(pipeline.sources[0].config["path"], "history/*.parquet");
 /// # Ok::<(), forebay::model::Fault>(())
 /// ```
-pub fn parse(text: &str, file: &str, params: &BTreeMap<String, String>, words: &SpecCatalog<'_>) -> Result<Pipeline> {
+pub fn parse(
+    text: &str,
+    file: &str,
+    params: &BTreeMap<String, String>,
+    words: &SpecCatalog<'_>,
+) -> Result<Pipeline> {
     let parsed = parse_all(text, file, params, words)?;
     Fault::combine(parsed.faults).map_or(Ok(parsed.pipeline), Err)
 }
@@ -103,17 +108,34 @@ pub fn parse_all(
     checker.check_document(&root);
     for expression in checker.sql.iter().filter(|sql| !sql.is_query) {
         if let Err(fault) = words.sql().parses(&expression.text) {
-            checker.faults.push(fault.at(Some(&expression.mark.location(file, &expression.path))));
+            checker
+                .faults
+                .push(fault.at(Some(&expression.mark.location(file, &expression.path))));
         }
     }
-    let reported = checker.faults.iter().filter_map(|fault| fault.site().spec.clone()).collect();
+    let reported = checker
+        .faults
+        .iter()
+        .filter_map(|fault| fault.site().spec.clone())
+        .collect();
     faults.extend(checker.faults);
-    let mut converter = SpecConverter { file, words, faults, reported, unread: BTreeSet::new() };
+    let mut converter = SpecConverter {
+        file,
+        words,
+        faults,
+        reported,
+        unread: BTreeSet::new(),
+    };
     let pipeline = converter.document(&root);
     let tests = converter.tests(&root);
     let (mut faults, unread) = (converter.faults, converter.unread);
     faults.sort_by_key(|fault| fault.site().spec.as_ref().map(|at| (at.line, at.column)));
-    Ok(ParsedSpec { pipeline, unread, tests, faults })
+    Ok(ParsedSpec {
+        pipeline,
+        unread,
+        tests,
+        faults,
+    })
 }
 
 /// The parameters of a spec that are days or moments, with their values.
@@ -127,7 +149,11 @@ pub fn parse_all(
 /// assert_eq!(dates["as_of"], "2016-05-22");
 /// # Ok::<(), forebay::model::Fault>(())
 /// ```
-pub fn date_params(text: &str, file: &str, params: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
+pub fn date_params(
+    text: &str,
+    file: &str,
+    params: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>> {
     let mut faults = Vec::new();
     let root = node::load(text, file, &mut faults)?;
     let dates = ParamValues::new(file, &root, params, &mut faults).dates();

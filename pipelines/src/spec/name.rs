@@ -6,7 +6,9 @@ pub(crate) const NAME_PATTERN: &str = "^[a-z][a-z0-9_]*$";
 /// Whether a text matches [`NAME_PATTERN`].
 pub(crate) fn is_name(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_lowercase())
-        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
 /// The same words as a name, when there is one.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use forebay_model::{
-    Fault, FaultCode, SPEC_BYTES_MAX, SPEC_DEPTH_MAX, SPEC_NODES_MAX, SPEC_TEXT_BYTES_MAX, SpecLocation, codes,
+    Fault, FaultCode, SPEC_BYTES_MAX, SPEC_DEPTH_MAX, SPEC_NODES_MAX, SPEC_TEXT_BYTES_MAX,
+    SpecLocation, codes,
 };
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span};
 use serde_json::{Map, Number, Value};
@@ -20,7 +21,11 @@ pub(super) struct TextPosition {
 
 impl TextPosition {
     /// Where a document begins.
-    pub const START: TextPosition = TextPosition { line: 1, column: 1, width: 1 };
+    pub const START: TextPosition = TextPosition {
+        line: 1,
+        column: 1,
+        width: 1,
+    };
 
     pub fn location(self, file: &str, path: &str) -> SpecLocation {
         SpecLocation {
@@ -61,15 +66,27 @@ pub(super) enum YamlData {
 
 impl YamlNode {
     pub fn entries(&self) -> &[(YamlKey, YamlNode)] {
-        if let YamlData::Map(entries) = &self.data { entries } else { &[] }
+        if let YamlData::Map(entries) = &self.data {
+            entries
+        } else {
+            &[]
+        }
     }
 
     pub fn items(&self) -> &[YamlNode] {
-        if let YamlData::List(items) = &self.data { items } else { &[] }
+        if let YamlData::List(items) = &self.data {
+            items
+        } else {
+            &[]
+        }
     }
 
     pub fn text(&self) -> Option<&str> {
-        if let YamlData::Text(text) = &self.data { Some(text) } else { None }
+        if let YamlData::Text(text) = &self.data {
+            Some(text)
+        } else {
+            None
+        }
     }
 
     pub fn entry(&self, key: &str) -> Option<&(YamlKey, YamlNode)> {
@@ -97,9 +114,12 @@ impl YamlNode {
             YamlData::Number(number) => Value::Number(number.clone()),
             YamlData::Text(text) => Value::String(text.clone()),
             YamlData::List(items) => items.iter().map(YamlNode::value).collect(),
-            YamlData::Map(entries) => {
-                Value::Object(entries.iter().map(|(key, node)| (key.text.clone(), node.value())).collect::<Map<_, _>>())
-            }
+            YamlData::Map(entries) => Value::Object(
+                entries
+                    .iter()
+                    .map(|(key, node)| (key.text.clone(), node.value()))
+                    .collect::<Map<_, _>>(),
+            ),
         }
     }
 
@@ -108,12 +128,19 @@ impl YamlNode {
     pub fn at_path(&self, path: &str) -> (TextPosition, String) {
         let (mut node, mut mark, mut found) = (self, self.mark, String::new());
         for part in path.split(['.', '[']).filter(|part| !part.is_empty()) {
-            if let Some(index) = part.strip_suffix(']').and_then(|index| index.parse::<usize>().ok()) {
-                let Some(item) = node.items().get(index) else { break };
+            if let Some(index) = part
+                .strip_suffix(']')
+                .and_then(|index| index.parse::<usize>().ok())
+            {
+                let Some(item) = node.items().get(index) else {
+                    break;
+                };
                 (node, mark) = (item, item.mark);
                 found.push_str(&format!("[{index}]"));
             } else {
-                let Some((_, value)) = node.entry(part) else { break };
+                let Some((_, value)) = node.entry(part) else {
+                    break;
+                };
                 (node, mark) = (value, value.mark);
                 found.push('.');
                 found.push_str(part);
@@ -126,8 +153,13 @@ impl YamlNode {
 /// Reads one document. Problems that leave the rest readable are added to `faults`.
 pub(super) fn load(text: &str, file: &str, faults: &mut Vec<Fault>) -> Result<YamlNode, Fault> {
     if text.len() > SPEC_BYTES_MAX {
-        let message = format!("the spec has {} bytes, more than the limit of {SPEC_BYTES_MAX}", text.len());
-        return Err(Fault::new(codes::LIMIT, message).at(Some(&TextPosition::START.location(file, ""))));
+        let message = format!(
+            "the spec has {} bytes, more than the limit of {SPEC_BYTES_MAX}",
+            text.len()
+        );
+        return Err(
+            Fault::new(codes::LIMIT, message).at(Some(&TextPosition::START.location(file, "")))
+        );
     }
     let lines = text.lines().collect();
     let mut loader = YamlLoader {
@@ -143,8 +175,13 @@ pub(super) fn load(text: &str, file: &str, faults: &mut Vec<Fault>) -> Result<Ya
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| {
             let mark = loader.mark(*error.marker(), None);
-            let problem = yaml_hints::explain(&loader.lines, mark.line, error.info(), loader.bracket());
-            let mark = problem.place.map_or(mark, |(line, column)| TextPosition { line, column, width: 1 });
+            let problem =
+                yaml_hints::explain(&loader.lines, mark.line, error.info(), loader.bracket());
+            let mark = problem.place.map_or(mark, |(line, column)| TextPosition {
+                line,
+                column,
+                width: 1,
+            });
             let fault = loader.fault(mark, problem.message);
             match problem.hint {
                 Some(hint) => fault.hint(hint),
@@ -186,7 +223,10 @@ impl TreeSize {
     }
 
     fn since(self, before: TreeSize) -> TreeSize {
-        TreeSize { nodes: self.nodes - before.nodes, bytes: self.bytes - before.bytes }
+        TreeSize {
+            nodes: self.nodes - before.nodes,
+            bytes: self.bytes - before.bytes,
+        }
     }
 }
 
@@ -210,7 +250,10 @@ struct OpenContainer {
 
 enum ContainerItems {
     List(Vec<YamlNode>),
-    Map { entries: Vec<(YamlKey, YamlNode)>, key: NextKey },
+    Map {
+        entries: Vec<(YamlKey, YamlNode)>,
+        key: NextKey,
+    },
 }
 
 enum NextKey {
@@ -222,19 +265,31 @@ enum NextKey {
 
 impl YamlLoader<'_> {
     fn mark(&self, start: Marker, end: Option<Marker>) -> TextPosition {
-        let line = self.lines.get(start.line().saturating_sub(1)).copied().unwrap_or_default();
+        let line = self
+            .lines
+            .get(start.line().saturating_sub(1))
+            .copied()
+            .unwrap_or_default();
         let width = match end {
             Some(end) if end.line() == start.line() => end.col().saturating_sub(start.col()),
             Some(_) => line.trim_end().chars().count().saturating_sub(start.col()),
             None => 1,
         };
-        TextPosition { line: start.line().max(1), column: start.col() + 1, width: width.max(1) }
+        TextPosition {
+            line: start.line().max(1),
+            column: start.col() + 1,
+            width: width.max(1),
+        }
     }
 
     /// The bracket inside which reading stands, and its line.
     fn bracket(&self) -> Option<(char, usize)> {
         let start = self.open.last()?.start;
-        let bracket = self.lines.get(start.line().checked_sub(1)?)?.chars().nth(start.col())?;
+        let bracket = self
+            .lines
+            .get(start.line().checked_sub(1)?)?
+            .chars()
+            .nth(start.col())?;
         matches!(bracket, '[' | '{').then_some((bracket, start.line()))
     }
 
@@ -244,8 +299,14 @@ impl YamlLoader<'_> {
         for open in &self.open {
             match &open.children {
                 ContainerItems::List(items) => path.push_str(&format!("[{}]", items.len())),
-                ContainerItems::Map { key: NextKey::Read(key), .. } if path.is_empty() => path.push_str(&key.text),
-                ContainerItems::Map { key: NextKey::Read(key), .. } => path.push_str(&format!(".{}", key.text)),
+                ContainerItems::Map {
+                    key: NextKey::Read(key),
+                    ..
+                } if path.is_empty() => path.push_str(&key.text),
+                ContainerItems::Map {
+                    key: NextKey::Read(key),
+                    ..
+                } => path.push_str(&format!(".{}", key.text)),
                 ContainerItems::Map { .. } => {}
             }
         }
@@ -256,7 +317,12 @@ impl YamlLoader<'_> {
         self.fault_with_code(codes::SYNTAX, mark, message)
     }
 
-    fn fault_with_code(&self, code: FaultCode, mark: TextPosition, message: impl Into<String>) -> Fault {
+    fn fault_with_code(
+        &self,
+        code: FaultCode,
+        mark: TextPosition,
+        message: impl Into<String>,
+    ) -> Fault {
         Fault::new(code, message).at(Some(&mark.location(self.file, &self.path())))
     }
 
@@ -286,9 +352,13 @@ impl YamlLoader<'_> {
                 };
                 self.finish_node(YamlNode { data, mark }, anchor, before, 0)
             }
-            Event::SequenceStart(anchor, tag) | Event::MappingStart(anchor, tag) if tag.is_some() => {
+            Event::SequenceStart(anchor, tag) | Event::MappingStart(anchor, tag)
+                if tag.is_some() =>
+            {
                 let _ = anchor;
-                Err(self.fault(mark, "tags have no meaning in a spec").hint("remove the tag"))
+                Err(self
+                    .fault(mark, "tags have no meaning in a spec")
+                    .hint("remove the tag"))
             }
             Event::SequenceStart(anchor, _) => {
                 self.begin_container(span.start, anchor, ContainerItems::List(Vec::new()), mark)
@@ -296,26 +366,43 @@ impl YamlLoader<'_> {
             Event::MappingStart(anchor, _) => self.begin_container(
                 span.start,
                 anchor,
-                ContainerItems::Map { entries: Vec::new(), key: NextKey::Awaited },
+                ContainerItems::Map {
+                    entries: Vec::new(),
+                    key: NextKey::Awaited,
+                },
                 mark,
             ),
             Event::SequenceEnd | Event::MappingEnd => {
-                let Some(open) = self.open.pop() else { return Ok(()) };
+                let Some(open) = self.open.pop() else {
+                    return Ok(());
+                };
                 let mark = self.mark(open.start, Some(span.end));
                 let data = match open.children {
                     ContainerItems::List(items) => YamlData::List(items),
                     ContainerItems::Map { entries, .. } => YamlData::Map(entries),
                 };
-                self.finish_node(YamlNode { data, mark }, open.anchor, open.before, open.depth + 1)
+                self.finish_node(
+                    YamlNode { data, mark },
+                    open.anchor,
+                    open.before,
+                    open.depth + 1,
+                )
             }
             Event::Alias(anchor) => {
-                let Some((size, depth)) = self.anchors.get(&anchor).map(|known| (known.size, known.depth)) else {
+                let Some((size, depth)) = self
+                    .anchors
+                    .get(&anchor)
+                    .map(|known| (known.size, known.depth))
+                else {
                     return Err(self.fault(mark, "this alias stands inside of what it refers to"));
                 };
                 // Counted before it is copied.
                 self.add_size(size, mark)?;
                 self.check_depth(self.open.len() + depth, mark)?;
-                let Some(node) = self.anchors.get(&anchor).map(|known| YamlNode { mark, ..known.node.clone() }) else {
+                let Some(node) = self.anchors.get(&anchor).map(|known| YamlNode {
+                    mark,
+                    ..known.node.clone()
+                }) else {
                     return Err(self.fault(mark, "this alias refers to nothing"));
                 };
                 self.finish_node(node, 0, self.size, depth)
@@ -333,7 +420,13 @@ impl YamlLoader<'_> {
         let before = self.size;
         self.add_size(TreeSize::of_node(0), mark)?;
         self.check_depth(self.open.len() + 1, mark)?;
-        self.open.push(OpenContainer { start, anchor, before, depth: 0, children });
+        self.open.push(OpenContainer {
+            start,
+            anchor,
+            before,
+            depth: 0,
+            children,
+        });
         Ok(())
     }
 
@@ -347,7 +440,9 @@ impl YamlLoader<'_> {
         } else {
             return Ok(());
         };
-        Err(self.fault_with_code(codes::LIMIT, mark, message).hint("write out what is meant, with fewer aliases"))
+        Err(self
+            .fault_with_code(codes::LIMIT, mark, message)
+            .hint("write out what is meant, with fewer aliases"))
     }
 
     fn check_depth(&self, depth: usize, mark: TextPosition) -> Result<(), Fault> {
@@ -360,16 +455,30 @@ impl YamlLoader<'_> {
 
     fn refuse_tag(&mut self, mark: TextPosition) {
         let fault = self.fault(mark, "tags have no meaning in a spec");
-        self.faults.push(fault.hint("remove the tag; quote text that looks like a number"));
+        self.faults
+            .push(fault.hint("remove the tag; quote text that looks like a number"));
     }
 
     /// Puts a finished value where it belongs.
-    fn finish_node(&mut self, node: YamlNode, anchor: usize, before: TreeSize, depth: usize) -> Result<(), Fault> {
+    fn finish_node(
+        &mut self,
+        node: YamlNode,
+        anchor: usize,
+        before: TreeSize,
+        depth: usize,
+    ) -> Result<(), Fault> {
         if anchor != 0 {
             // What is kept for aliases takes as much again.
             let size = self.size.since(before);
             self.add_size(size, node.mark)?;
-            self.anchors.insert(anchor, AnchoredNode { node: node.clone(), size, depth });
+            self.anchors.insert(
+                anchor,
+                AnchoredNode {
+                    node: node.clone(),
+                    size,
+                    depth,
+                },
+            );
         }
         let (file, path) = (self.file, self.path());
         let Some(open) = self.open.last_mut() else {
@@ -379,15 +488,18 @@ impl YamlLoader<'_> {
         open.depth = open.depth.max(depth);
         match &mut open.children {
             ContainerItems::List(items) => items.push(node),
-            ContainerItems::Map { entries, key } => match std::mem::replace(key, NextKey::Awaited) {
-                NextKey::Awaited => {
-                    let (accepted, fault) = as_key(node, entries, |mark| mark.location(file, &path));
-                    *key = accepted;
-                    self.faults.extend(fault);
+            ContainerItems::Map { entries, key } => {
+                match std::mem::replace(key, NextKey::Awaited) {
+                    NextKey::Awaited => {
+                        let (accepted, fault) =
+                            as_key(node, entries, |mark| mark.location(file, &path));
+                        *key = accepted;
+                        self.faults.extend(fault);
+                    }
+                    NextKey::Read(key) => entries.push((key, node)),
+                    NextKey::Refused => {}
                 }
-                NextKey::Read(key) => entries.push((key, node)),
-                NextKey::Refused => {}
-            },
+            }
         }
         Ok(())
     }
@@ -410,8 +522,13 @@ impl YamlLoader<'_> {
             ParsedNumber::Text => YamlData::Text(text.to_owned()),
             ParsedNumber::Number(number) => YamlData::Number(number),
             ParsedNumber::TooLarge => {
-                let fault = self.fault_with_code(codes::BAD_VALUE, mark, format!("`{text}` is too large for a number"));
-                self.faults.push(fault.hint(format!("quote it where it is meant as text: \"{text}\"")));
+                let fault = self.fault_with_code(
+                    codes::BAD_VALUE,
+                    mark,
+                    format!("`{text}` is too large for a number"),
+                );
+                self.faults
+                    .push(fault.hint(format!("quote it where it is meant as text: \"{text}\"")));
                 YamlData::Wrong
             }
         }
@@ -427,7 +544,10 @@ fn as_key(
     let text = match &node.data {
         YamlData::Text(text) => text,
         YamlData::List(_) | YamlData::Map(_) => {
-            return (NextKey::Refused, Some(fault(codes::SYNTAX, "a key must be text".into())));
+            return (
+                NextKey::Refused,
+                Some(fault(codes::SYNTAX, "a key must be text".into())),
+            );
         }
         other => {
             let text = match other {
@@ -435,20 +555,36 @@ fn as_key(
                 YamlData::Number(number) => number.to_string(),
                 _ => "null".into(),
             };
-            let fault = fault(codes::SYNTAX, format!("a key must be text, and `{text}` is not"));
-            return (NextKey::Refused, Some(fault.hint(format!("quote it: \"{text}\""))));
+            let fault = fault(
+                codes::SYNTAX,
+                format!("a key must be text, and `{text}` is not"),
+            );
+            return (
+                NextKey::Refused,
+                Some(fault.hint(format!("quote it: \"{text}\""))),
+            );
         }
     };
     if text == "<<" {
-        let fault = fault(codes::UNSUPPORTED, "merge keys are not part of YAML 1.2".into());
+        let fault = fault(
+            codes::UNSUPPORTED,
+            "merge keys are not part of YAML 1.2".into(),
+        );
         return (NextKey::Refused, Some(fault.hint("write the fields out")));
     }
     if let Some((first, _)) = entries.iter().find(|(key, _)| key.text == *text) {
         let message = format!("`{text}` is given twice in the same map");
-        let fault = fault(codes::DUPLICATE, message).related("it is first given here", Some(&place(first.mark)));
+        let fault = fault(codes::DUPLICATE, message)
+            .related("it is first given here", Some(&place(first.mark)));
         return (NextKey::Refused, Some(fault));
     }
-    (NextKey::Read(YamlKey { text: text.clone(), mark: node.mark }), None)
+    (
+        NextKey::Read(YamlKey {
+            text: text.clone(),
+            mark: node.mark,
+        }),
+        None,
+    )
 }
 
 enum ParsedNumber {
@@ -475,8 +611,15 @@ fn parse_yaml_number(text: &str) -> ParsedNumber {
         return ParsedNumber::Text;
     }
     if !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix)) {
-        let signed = if radix == 10 { text.trim_start_matches('+') } else { digits };
-        return match (i64::from_str_radix(signed, radix), u64::from_str_radix(signed, radix)) {
+        let signed = if radix == 10 {
+            text.trim_start_matches('+')
+        } else {
+            digits
+        };
+        return match (
+            i64::from_str_radix(signed, radix),
+            u64::from_str_radix(signed, radix),
+        ) {
             (Ok(number), _) => ParsedNumber::Number(number.into()),
             (_, Ok(number)) => ParsedNumber::Number(number.into()),
             _ => ParsedNumber::TooLarge,
@@ -494,7 +637,10 @@ fn parse_yaml_number(text: &str) -> ParsedNumber {
 /// `.5`, `1.`, `1.5e-3`, `1e3`: digits with a point or an exponent.
 fn looks_like_float(text: &str) -> bool {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, Some(exponent.strip_prefix(['+', '-']).unwrap_or(exponent))),
+        Some((mantissa, exponent)) => (
+            mantissa,
+            Some(exponent.strip_prefix(['+', '-']).unwrap_or(exponent)),
+        ),
         None => (text, None),
     };
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));

@@ -35,17 +35,38 @@ enum TemplatePiece<'t> {
 
 impl<'a> ParamValues<'a> {
     /// Works out every declared parameter's value.
-    pub fn new(file: &'a str, root: &YamlNode, given: &BTreeMap<String, String>, faults: &mut Vec<Fault>) -> Self {
-        let mut params = ParamValues { file, values: BTreeMap::new() };
-        let declared = root.get("params").map(YamlNode::entries).unwrap_or_default();
+    pub fn new(
+        file: &'a str,
+        root: &YamlNode,
+        given: &BTreeMap<String, String>,
+        faults: &mut Vec<Fault>,
+    ) -> Self {
+        let mut params = ParamValues {
+            file,
+            values: BTreeMap::new(),
+        };
+        let declared = root
+            .get("params")
+            .map(YamlNode::entries)
+            .unwrap_or_default();
         for (key, node) in declared {
             let value = params.value(key, node, given.get(&key.text), faults);
-            let kind = YamlParam::deserialize(node.value()).ok().map(|param| param.kind);
-            params.values.insert(key.text.clone(), ParamValue { kind, data: value });
+            let kind = YamlParam::deserialize(node.value())
+                .ok()
+                .map(|param| param.kind);
+            params
+                .values
+                .insert(key.text.clone(), ParamValue { kind, data: value });
         }
-        for name in given.keys().filter(|name| !params.values.contains_key(*name)) {
+        for name in given
+            .keys()
+            .filter(|name| !params.values.contains_key(*name))
+        {
             let names: Vec<&str> = params.values.keys().map(String::as_str).collect();
-            let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no parameter `{name}` to set"));
+            let fault = Fault::new(
+                codes::UNKNOWN_NAME,
+                format!("there is no parameter `{name}` to set"),
+            );
             faults.push(match names.is_empty() {
                 true => fault.hint("declare it in the spec, under `params:`"),
                 false => fault.hint(suggest_words(name, &names)),
@@ -56,10 +77,15 @@ impl<'a> ParamValues<'a> {
 
     /// Those that are days or moments, with their values.
     pub fn dates(&self) -> BTreeMap<String, String> {
-        let dates = self.values.iter().filter_map(|(name, value)| match (&value.data, value.kind) {
-            (YamlData::Text(text), Some(ParamType::Date | ParamType::Timestamp)) => Some((name.clone(), text.clone())),
-            _ => None,
-        });
+        let dates =
+            self.values
+                .iter()
+                .filter_map(|(name, value)| match (&value.data, value.kind) {
+                    (YamlData::Text(text), Some(ParamType::Date | ParamType::Timestamp)) => {
+                        Some((name.clone(), text.clone()))
+                    }
+                    _ => None,
+                });
         dates.collect()
     }
 
@@ -67,31 +93,54 @@ impl<'a> ParamValues<'a> {
         Fault::new(code, message).at(Some(&mark.location(self.file, path)))
     }
 
-    fn value(&self, key: &YamlKey, node: &YamlNode, given: Option<&String>, faults: &mut Vec<Fault>) -> YamlData {
+    fn value(
+        &self,
+        key: &YamlKey,
+        node: &YamlNode,
+        given: Option<&String>,
+        faults: &mut Vec<Fault>,
+    ) -> YamlData {
         // A declaration that is wrong in itself is reported by the schema's check.
         let Ok(YamlParam { kind, .. }) = YamlParam::deserialize(node.value()) else {
             return YamlData::Wrong;
         };
         let name = &key.text;
         let mut wrong = false;
-        let default = node.get("default").filter(|default| !matches!(default.data, YamlData::Null)).map(|default| {
-            let path = format!("params.{name}.default");
-            if default.text().is_some_and(|text| text.contains("${")) {
-                let message = format!("the default of `{name}` cannot use other parameters");
-                faults.push(self.fault(codes::UNSUPPORTED, default.mark, &path, message));
-                wrong = true;
-            } else if !matches!(default.data, YamlData::Wrong) && !type_accepts_data(kind, &default.data) {
-                let message = format!("the default of `{name}` must be {}", kind.type_description());
-                faults.push(self.fault(codes::BAD_VALUE, default.mark, &path, message).hint(kind.example()));
-                wrong = true;
-            }
-            default.data.clone()
-        });
+        let default = node
+            .get("default")
+            .filter(|default| !matches!(default.data, YamlData::Null))
+            .map(|default| {
+                let path = format!("params.{name}.default");
+                if default.text().is_some_and(|text| text.contains("${")) {
+                    let message = format!("the default of `{name}` cannot use other parameters");
+                    faults.push(self.fault(codes::UNSUPPORTED, default.mark, &path, message));
+                    wrong = true;
+                } else if !matches!(default.data, YamlData::Wrong)
+                    && !type_accepts_data(kind, &default.data)
+                {
+                    let message = format!(
+                        "the default of `{name}` must be {}",
+                        kind.type_description()
+                    );
+                    faults.push(
+                        self.fault(codes::BAD_VALUE, default.mark, &path, message)
+                            .hint(kind.example()),
+                    );
+                    wrong = true;
+                }
+                default.data.clone()
+            });
         let path = format!("params.{name}");
         match (given, default) {
             (Some(text), _) => kind.parse_value(text).unwrap_or_else(|| {
-                let message = format!("parameter `{name}` must be {}, not `{text}`", kind.type_description());
-                faults.push(self.fault(codes::BAD_VALUE, key.mark, &path, message).hint(kind.example()));
+                let message = format!(
+                    "parameter `{name}` must be {}, not `{text}`",
+                    kind.type_description()
+                );
+                faults.push(
+                    self.fault(codes::BAD_VALUE, key.mark, &path, message)
+                        .hint(kind.example()),
+                );
                 YamlData::Wrong
             }),
             (None, Some(value)) if !wrong => value,
@@ -99,7 +148,9 @@ impl<'a> ParamValues<'a> {
             (None, None) => {
                 let message = format!("parameter `{name}` has no value");
                 let fault = self.fault(codes::MISSING_FIELD, key.mark, &path, message);
-                faults.push(fault.hint(format!("give one with `--param {name}=...`, or a `default:`")));
+                faults.push(fault.hint(format!(
+                    "give one with `--param {name}=...`, or a `default:`"
+                )));
                 YamlData::Wrong
             }
         }
@@ -132,7 +183,13 @@ impl<'a> ParamValues<'a> {
             }
             YamlData::Map(entries) => {
                 for (key, value) in entries.iter_mut() {
-                    self.substitute_in_node(value, &format!("{path}.{}", key.text), sql, left, faults);
+                    self.substitute_in_node(
+                        value,
+                        &format!("{path}.{}", key.text),
+                        sql,
+                        left,
+                        faults,
+                    );
                 }
             }
             YamlData::Text(text) if text.contains("${") => {
@@ -146,18 +203,34 @@ impl<'a> ParamValues<'a> {
         }
     }
 
-    fn substitute_leaf(&self, text: &str, is_sql: bool, left: &mut usize) -> Result<YamlData, Fault> {
+    fn substitute_leaf(
+        &self,
+        text: &str,
+        is_sql: bool,
+        left: &mut usize,
+    ) -> Result<YamlData, Fault> {
         let pieces = template_pieces(text)?;
         let mut values = Vec::new();
         for piece in &pieces {
-            let TemplatePiece::Value(name) = piece else { continue };
+            let TemplatePiece::Value(name) = piece else {
+                continue;
+            };
             match self.values.get(*name) {
                 None => return Err(self.unknown(name)),
-                Some(ParamValue { data: YamlData::Wrong, .. }) => return Ok(YamlData::Wrong),
+                Some(ParamValue {
+                    data: YamlData::Wrong,
+                    ..
+                }) => return Ok(YamlData::Wrong),
                 Some(value) => {
-                    let bytes = if let YamlData::Text(text) = &value.data { text.len() } else { 0 };
+                    let bytes = if let YamlData::Text(text) = &value.data {
+                        text.len()
+                    } else {
+                        0
+                    };
                     *left = left.checked_sub(bytes).ok_or_else(|| {
-                        let message = format!("values of parameters add more than {SPEC_TEXT_BYTES_MAX} bytes");
+                        let message = format!(
+                            "values of parameters add more than {SPEC_TEXT_BYTES_MAX} bytes"
+                        );
                         Fault::new(codes::LIMIT, message)
                     })?;
                     values.push(value);
@@ -172,9 +245,12 @@ impl<'a> ParamValues<'a> {
         let mut values = values.into_iter();
         let pieces = pieces.into_iter().map(|piece| match piece {
             TemplatePiece::Text(text) => SqlPiece::Text(text.to_owned()),
-            TemplatePiece::Value(name) => {
-                SqlPiece::Value(name.to_owned(), values.next().map_or_else(ParamValue::none, ParamValue::in_sql))
-            }
+            TemplatePiece::Value(name) => SqlPiece::Value(
+                name.to_owned(),
+                values
+                    .next()
+                    .map_or_else(ParamValue::none, ParamValue::in_sql),
+            ),
         });
         let pieces: Vec<SqlPiece> = pieces.collect();
         if is_sql {
@@ -189,9 +265,14 @@ impl<'a> ParamValues<'a> {
 
     fn unknown(&self, name: &str) -> Fault {
         let names: Vec<&str> = self.values.keys().map(String::as_str).collect();
-        let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no parameter `{name}`")).fragment(name, 0);
+        let fault = Fault::new(
+            codes::UNKNOWN_NAME,
+            format!("there is no parameter `{name}`"),
+        )
+        .fragment(name, 0);
         if names.is_empty() {
-            return fault.hint("declare it under `params:`, or write `$${` where the text itself is meant");
+            return fault
+                .hint("declare it under `params:`, or write `$${` where the text itself is meant");
         }
         fault.hint(suggest_words(name, &names))
     }
@@ -228,7 +309,10 @@ fn template_pieces(text: &str) -> Result<Vec<TemplatePiece<'_>>, Fault> {
             let fault = Fault::new(codes::SYNTAX, "`${` is not closed");
             return Err(fault.hint("write `${name}`, or `$${` where the text itself is meant"));
         };
-        pieces.extend([TemplatePiece::Text(&rest[..start]), TemplatePiece::Value(&rest[start + 2..start + end])]);
+        pieces.extend([
+            TemplatePiece::Text(&rest[..start]),
+            TemplatePiece::Value(&rest[start + 2..start + end]),
+        ]);
         rest = &rest[start + end + 1..];
     }
     pieces.push(TemplatePiece::Text(rest));
@@ -252,18 +336,27 @@ impl ParamType {
         let as_text = || Some(YamlData::Text(text.to_owned()));
         match self {
             ParamType::Path | ParamType::String => as_text(),
-            ParamType::Date => {
-                text.parse::<Date>().ok().filter(|date| date.to_string() == text).and_then(|_| as_text())
-            }
+            ParamType::Date => text
+                .parse::<Date>()
+                .ok()
+                .filter(|date| date.to_string() == text)
+                .and_then(|_| as_text()),
             ParamType::Timestamp => {
                 let known = text.parse::<DateTime>().is_ok() || text.parse::<Timestamp>().is_ok();
                 known.then(as_text).flatten()
             }
             ParamType::Duration => text.parse::<Span>().ok().and_then(|_| as_text()),
-            ParamType::Integer => text.parse::<i64>().ok().map(|number| YamlData::Number(number.into())),
+            ParamType::Integer => text
+                .parse::<i64>()
+                .ok()
+                .map(|number| YamlData::Number(number.into())),
             ParamType::Number => match text.parse::<i64>() {
                 Ok(number) => Some(YamlData::Number(number.into())),
-                Err(_) => text.parse::<f64>().ok().and_then(Number::from_f64).map(YamlData::Number),
+                Err(_) => text
+                    .parse::<f64>()
+                    .ok()
+                    .and_then(Number::from_f64)
+                    .map(YamlData::Number),
             },
             ParamType::Boolean => text.parse::<bool>().ok().map(YamlData::Bool),
         }

@@ -8,14 +8,16 @@ use serde_json::{Map, Value, json};
 
 use super::check::is_open;
 use super::wire::{
-    AnyTransform, NamedMap, SpecName, YamlDeadline, YamlLabel, YamlParam, YamlSink, YamlSource, YamlSplit, YamlStep,
-    YamlTest,
+    AnyTransform, NamedMap, SpecName, YamlDeadline, YamlLabel, YamlParam, YamlSink, YamlSource,
+    YamlSplit, YamlStep, YamlTest,
 };
 use super::words::{ConnectorFormat, SpecCatalog};
 
 /// The schema of the document. Transforms, formats and sections that are not used have their names alone.
 pub(super) fn document(words: &SpecCatalog<'_>, is_used: &dyn Fn(&str) -> bool) -> Value {
-    let mut generator = SchemaSettings::draft2020_12().for_deserialize().into_generator();
+    let mut generator = SchemaSettings::draft2020_12()
+        .for_deserialize()
+        .into_generator();
     let unused: SchemaFn = |_| Schema::default();
     let used = |name: &str, schema: SchemaFn| if is_used(name) { schema } else { unused };
     let properties = json!({
@@ -34,11 +36,18 @@ pub(super) fn document(words: &SpecCatalog<'_>, is_used: &dyn Fn(&str) -> bool) 
             "What steps make of given rows.",
         ),
     });
-    let kinds = words.registry.kinds().map(|kind| (kind.name, used(kind.name, kind.schema)));
+    let kinds = words
+        .registry
+        .kinds()
+        .map(|kind| (kind.name, used(kind.name, kind.schema)));
     let transforms = one_key_choice(&mut generator, "transform", kinds);
     let mut formats = |formats: &[ConnectorFormat]| -> Vec<(&'static str, Value)> {
-        let mut schema = |format: &ConnectorFormat| used(format.name, format.schema)(&mut generator).to_value();
-        formats.iter().map(|format| (format.name, schema(format))).collect()
+        let mut schema =
+            |format: &ConnectorFormat| used(format.name, format.schema)(&mut generator).to_value();
+        formats
+            .iter()
+            .map(|format| (format.name, schema(format)))
+            .collect()
     };
     let (sources, sinks) = (formats(words.sources), formats(&words.sinks));
     let mut definitions = generator.take_definitions(true);
@@ -90,9 +99,18 @@ fn one_key_choice(
 }
 
 /// A dataset has its own fields and one format among them.
-fn add_formats(definitions: &mut Map<String, Value>, name: &str, formats: Vec<(&'static str, Value)>) {
-    let Some(definition) = definitions.get_mut(name) else { return };
-    let one_of: Vec<Value> = formats.iter().map(|(format, _)| json!({ "required": [format] })).collect();
+fn add_formats(
+    definitions: &mut Map<String, Value>,
+    name: &str,
+    formats: Vec<(&'static str, Value)>,
+) {
+    let Some(definition) = definitions.get_mut(name) else {
+        return;
+    };
+    let one_of: Vec<Value> = formats
+        .iter()
+        .map(|(format, _)| json!({ "required": [format] }))
+        .collect();
     if !one_of.is_empty() {
         definition["oneOf"] = one_of.into();
     }
@@ -103,7 +121,10 @@ fn add_formats(definitions: &mut Map<String, Value>, name: &str, formats: Vec<(&
 
 fn description(generator: &SchemaGenerator, schema: &Value) -> Option<Value> {
     let own = schema.get("description");
-    let referred = schema.get("$ref").and_then(Value::as_str).and_then(|reference| reference.rsplit('/').next());
+    let referred = schema
+        .get("$ref")
+        .and_then(Value::as_str)
+        .and_then(|reference| reference.rsplit('/').next());
     let referred = referred.and_then(|name| generator.definitions().get(name)?.get("description"));
     own.or(referred).cloned()
 }
@@ -123,7 +144,10 @@ fn without_rust_examples(text: &str) -> String {
     for line in text.lines() {
         match (line.trim_start().strip_prefix(FENCE), fence) {
             (Some(language), None) => {
-                let is_rust = matches!(language.trim(), "" | "rust" | "no_run" | "ignore" | "should_panic");
+                let is_rust = matches!(
+                    language.trim(),
+                    "" | "rust" | "no_run" | "ignore" | "should_panic"
+                );
                 fence = Some(is_rust);
                 kept.extend((!is_rust).then_some(line));
             }
@@ -142,11 +166,20 @@ fn without_rust_examples(text: &str) -> String {
 fn forbid_unknown_fields(schema: &mut Value) {
     let open = is_open(schema);
     if let Value::Object(object) = schema {
-        let lists = object.get("properties").and_then(Value::as_object).is_some_and(|fields| !fields.is_empty());
+        let lists = object
+            .get("properties")
+            .and_then(Value::as_object)
+            .is_some_and(|fields| !fields.is_empty());
         if lists && !open && !object.contains_key("additionalProperties") {
             object.insert("additionalProperties".into(), false.into());
         }
-        for part in ["properties", "oneOf", "anyOf", "items", "additionalProperties"] {
+        for part in [
+            "properties",
+            "oneOf",
+            "anyOf",
+            "items",
+            "additionalProperties",
+        ] {
             match object.get_mut(part) {
                 Some(Value::Object(inner)) if part == "properties" => {
                     inner.values_mut().for_each(forbid_unknown_fields)
@@ -173,9 +206,18 @@ mod tests {
     fn examples_in_rust_are_left_out_and_others_stay() {
         let cases = [
             ("Reads files.\n\n```\nlet a = 1;\n```", "Reads files."),
-            ("Reads files.\n\n```no_run\nlet a = 1;\n```\n\nAll of them.", "Reads files.\n\nAll of them."),
-            ("Reads files.\n\n```yaml\na: 1\n```", "Reads files.\n\n```yaml\na: 1\n```"),
-            ("```yaml\na: 1\n```\n```\nlet a = 1;\n```", "```yaml\na: 1\n```"),
+            (
+                "Reads files.\n\n```no_run\nlet a = 1;\n```\n\nAll of them.",
+                "Reads files.\n\nAll of them.",
+            ),
+            (
+                "Reads files.\n\n```yaml\na: 1\n```",
+                "Reads files.\n\n```yaml\na: 1\n```",
+            ),
+            (
+                "```yaml\na: 1\n```\n```\nlet a = 1;\n```",
+                "```yaml\na: 1\n```",
+            ),
         ];
         for (text, expected) in cases {
             assert_eq!(without_rust_examples(text), expected);

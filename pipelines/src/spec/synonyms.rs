@@ -74,7 +74,12 @@ pub(super) fn synonym<'w>(word: &str, words: &[&'w str]) -> Option<String> {
     let meant = SYNONYMS
         .iter()
         .filter(|(known, _)| *known == lower)
-        .find_map(|(_, meant)| words.iter().find(|word| *word == meant).map(|word: &&'w str| (*word).to_owned()));
+        .find_map(|(_, meant)| {
+            words
+                .iter()
+                .find(|word| *word == meant)
+                .map(|word: &&'w str| (*word).to_owned())
+        });
     meant.or_else(|| quantile(&lower).filter(|_| words.contains(&"quantile")))
 }
 

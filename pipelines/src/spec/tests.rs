@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use forebay_model::{
-    ConfigError, DataSplit, NodeInput, Pipeline, PipelineNode, PipelineSink, PipelineSource, Result, SpecLocation, Step,
+    ConfigError, DataSplit, NodeInput, Pipeline, PipelineNode, PipelineSink, PipelineSource,
+    Result, SpecLocation, Step,
 };
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform, TransformRegistry};
+use forebay_plan::{
+    BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform, TransformRegistry,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -151,7 +154,8 @@ impl TryFrom<String> for FakeDays {
 
     fn try_from(text: String) -> Result<Self, String> {
         let days = text.strip_suffix('d').and_then(|days| days.parse().ok());
-        days.map(FakeDays).ok_or_else(|| format!("`{text}` is not a number of days such as 7d"))
+        days.map(FakeDays)
+            .ok_or_else(|| format!("`{text}` is not a number of days such as 7d"))
     }
 }
 
@@ -190,14 +194,28 @@ const fn format(name: &'static str) -> ConnectorFormat {
 
 fn parse_fixture(yaml: &str, params: &[(&str, &str)]) -> Result<Pipeline> {
     let registry = registry();
-    let params = params.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    parse(yaml, FILE, &params, &SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[], &[]))
+    let params = params
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    parse(
+        yaml,
+        FILE,
+        &params,
+        &SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[], &[]),
+    )
 }
 
 fn rendered_faults(yaml: &str, params: &[(&str, &str)]) -> String {
     match parse_fixture(yaml, params) {
         Ok(_) => "no fault\n".into(),
-        Err(fault) => plain(&super::locate(fault, FILE, yaml), Some(SpecText { file: FILE, text: yaml })),
+        Err(fault) => plain(
+            &super::locate(fault, FILE, yaml),
+            Some(SpecText {
+                file: FILE,
+                text: yaml,
+            }),
+        ),
     }
 }
 
@@ -206,13 +224,24 @@ fn rendered_faults(yaml: &str, params: &[(&str, &str)]) -> String {
 fn broken_specs_are_explained() {
     let all = include_str!("broken.txt");
     let (mut blessed, mut wrong, mut count) = (String::new(), String::new(), 0);
-    for case in all.split("\n== ").map(|case| case.strip_prefix("== ").unwrap_or(case)) {
+    for case in all
+        .split("\n== ")
+        .map(|case| case.strip_prefix("== ").unwrap_or(case))
+    {
         let (title, rest) = case.split_once('\n').unwrap();
         let (input, expect) = rest.split_once("\n--\n").unwrap();
-        let (params, yaml): (Vec<&str>, Vec<&str>) = input.lines().partition(|line| line.starts_with("--param "));
-        let values: Vec<_> = params.iter().filter_map(|line| line["--param ".len()..].split_once('=')).collect();
+        let (params, yaml): (Vec<&str>, Vec<&str>) =
+            input.lines().partition(|line| line.starts_with("--param "));
+        let values: Vec<_> = params
+            .iter()
+            .filter_map(|line| line["--param ".len()..].split_once('='))
+            .collect();
         let got = rendered_faults(&(yaml.join("\n") + "\n"), &values);
-        let got = got.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+        let got = got
+            .lines()
+            .map(str::trim_end)
+            .collect::<Vec<_>>()
+            .join("\n");
         if got != expect.trim_end() {
             wrong.push_str(&format!("\n== {title}\n{got}\n"));
         }
@@ -263,12 +292,21 @@ sinks:
 "#;
 
 fn at(line: usize, column: usize, width: usize, path: &str) -> Option<SpecLocation> {
-    Some(SpecLocation { file: FILE.into(), line, column, width, path: path.into() })
+    Some(SpecLocation {
+        file: FILE.into(),
+        line,
+        column,
+        width,
+        path: path.into(),
+    })
 }
 
 #[test]
 fn a_good_spec_equals_the_pipeline_made_by_hand() {
-    let step = |step: Result<Step>, line, width, path: &str| Step { at: at(line, 9, width, path), ..step.unwrap() };
+    let step = |step: Result<Step>, line, width, path: &str| Step {
+        at: at(line, 9, width, path),
+        ..step.unwrap()
+    };
     let price = || ColumnSelector::from(["price"]);
     let expect = Pipeline {
         label: None,
@@ -312,7 +350,10 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                         "steps.cleaned.do[0].filter",
                     ),
                     step(
-                        FakeDerive([("revenue".to_owned(), FakeSqlText("qty * price".into()))].into()).step(),
+                        FakeDerive(
+                            [("revenue".to_owned(), FakeSqlText("qty * price".into()))].into(),
+                        )
+                        .step(),
                         19,
                         6,
                         "steps.cleaned.do[1].derive",
@@ -337,20 +378,34 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 refit: None,
                 steps: vec![
                     step(
-                        FakeImpute { columns: price(), with: FakeFill::Median, on_empty: OnEmpty::Refuse }.step(),
+                        FakeImpute {
+                            columns: price(),
+                            with: FakeFill::Median,
+                            on_empty: OnEmpty::Refuse,
+                        }
+                        .step(),
                         25,
                         6,
                         "steps.features.do[0].impute",
                     ),
                     step(
-                        FakeImpute { columns: ["qty"].into(), with: FakeFill::Constant(0.0), on_empty: OnEmpty::Zero }
-                            .step(),
+                        FakeImpute {
+                            columns: ["qty"].into(),
+                            with: FakeFill::Constant(0.0),
+                            on_empty: OnEmpty::Zero,
+                        }
+                        .step(),
                         26,
                         6,
                         "steps.features.do[1].impute",
                     ),
                     step(
-                        FakeStandardize { columns: ["price", "qty_*"].into(), ddof: 1, center: false }.step(),
+                        FakeStandardize {
+                            columns: ["price", "qty_*"].into(),
+                            ddof: 1,
+                            center: false,
+                        }
+                        .step(),
                         27,
                         11,
                         "steps.features.do[2].standardize",
@@ -380,13 +435,19 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
 }
 
 fn split(text: &str) -> DataSplit {
-    let yaml = format!("version: 1\nname: x\nsources: {{ d: {{ csv: {{ path: d.csv }} }} }}\nsplit: {text}\n");
-    parse_fixture(&yaml, &[]).unwrap_or_else(|fault| panic!("{fault}")).split.unwrap()
+    let yaml = format!(
+        "version: 1\nname: x\nsources: {{ d: {{ csv: {{ path: d.csv }} }} }}\nsplit: {text}\n"
+    );
+    parse_fixture(&yaml, &[])
+        .unwrap_or_else(|fault| panic!("{fault}"))
+        .split
+        .unwrap()
 }
 
 #[test]
 fn splits_by_time_and_hash() {
-    let time = split("{ by_time: { column: date, parts: [a, b], ends: [2016-04-25], embargo: 7d } }");
+    let time =
+        split("{ by_time: { column: date, parts: [a, b], ends: [2016-04-25], embargo: 7d } }");
     let expect = DataSplit::Time {
         column: "date".into(),
         parts: vec!["a".into(), "b".into()],
@@ -395,10 +456,19 @@ fn splits_by_time_and_hash() {
     };
     assert_eq!(time, expect);
     let third = "0.33333333333333";
-    let hash =
-        split(&format!("{{ by_hash: {{ keys: [id], parts: {{ a: {third}, b: {third}, c: {third} }}, seed: 7 }} }}"));
-    let parts = [("a", 333_333), ("b", 333_333), ("c", 333_334)].map(|(name, share)| (name.to_owned(), share));
-    assert_eq!(hash, DataSplit::Hash { keys: vec!["id".into()], parts: parts.into(), seed: 7 });
+    let hash = split(&format!(
+        "{{ by_hash: {{ keys: [id], parts: {{ a: {third}, b: {third}, c: {third} }}, seed: 7 }} }}"
+    ));
+    let parts = [("a", 333_333), ("b", 333_333), ("c", 333_334)]
+        .map(|(name, share)| (name.to_owned(), share));
+    assert_eq!(
+        hash,
+        DataSplit::Hash {
+            keys: vec!["id".into()],
+            parts: parts.into(),
+            seed: 7
+        }
+    );
 }
 
 #[test]
@@ -440,19 +510,37 @@ fn hostile_texts_are_refused_in_bounded_time() {
     (1..40).for_each(|i| bomb.push_str(&format!("a{i}: &a{i} [*a{}, *a{}]\n", i - 1, i - 1)));
     assert_eq!(refuse(&bomb), "FB0303");
     // Few values, and much text.
-    let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), "*a, ".repeat(1 << 15));
+    let long = format!(
+        "a: &a {}\nb: [{}]\n",
+        "x".repeat(1 << 20),
+        "*a, ".repeat(1 << 15)
+    );
     assert_eq!(refuse(&long), "FB0303");
     // What is kept for aliases, level by level.
-    let nested = format!("a: {}{}{}\n", "&a [".repeat(60), "x, ".repeat(1 << 15), "]".repeat(60));
+    let nested = format!(
+        "a: {}{}{}\n",
+        "&a [".repeat(60),
+        "x, ".repeat(1 << 15),
+        "]".repeat(60)
+    );
     assert_eq!(refuse(&nested), "FB0303");
     assert_eq!(refuse(&"[".repeat(100_000)), "FB0101");
     assert_eq!(refuse(&"- ".repeat(100_000)), "FB0303");
     assert_eq!(refuse(&"{a: ".repeat(200)), "FB0303");
     assert_eq!(refuse(&"#\n".repeat(4 << 20)), "FB0303");
     assert_eq!(refuse("a: &a [*a]"), "FB0101");
-    for text in
-        ["", "\u{feff}", "- 1", "x", "\0", "version: 1\n\tname: x", "? [a]\n: b", "*a", "%YAML 9.9\n---\na", "a: b: c"]
-    {
+    for text in [
+        "",
+        "\u{feff}",
+        "- 1",
+        "x",
+        "\0",
+        "version: 1\n\tname: x",
+        "? [a]\n: b",
+        "*a",
+        "%YAML 9.9\n---\na",
+        "a: b: c",
+    ] {
         refuse(text);
     }
 }
@@ -469,12 +557,20 @@ fn truncated_texts_give_faults_and_no_panics() {
     };
     let lines: Vec<&str> = GOOD.lines().collect();
     for at in 0..lines.len() {
-        let without = lines.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, line)| *line);
+        let without = lines
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| *index != at)
+            .map(|(_, line)| *line);
         read(&without.collect::<Vec<_>>().join("\n"));
     }
-    GOOD.char_indices().step_by(7).for_each(|(at, _)| read(&GOOD[..at]));
+    GOOD.char_indices()
+        .step_by(7)
+        .for_each(|(at, _)| read(&GOOD[..at]));
     for from in ["{", "}", "[", "\"", ":", "- ", "'", "\n  ", ", "] {
-        ["", "\t", "&a ", "é\r\n", "- "].iter().for_each(|to| read(&GOOD.replacen(from, to, 3)));
+        ["", "\t", "&a ", "é\r\n", "- "]
+            .iter()
+            .for_each(|to| read(&GOOD.replacen(from, to, 3)));
     }
 }
 
@@ -485,11 +581,26 @@ fn the_schema_knows_every_word_and_refuses_others() {
     let schema = json_schema(&words);
     let transforms = schema["$defs"]["AnyTransform"]["oneOf"].as_array().unwrap();
     assert_eq!(transforms.len(), 6);
-    assert!(transforms.iter().all(|transform| transform["description"].is_string()), "{transforms:#?}");
-    assert_eq!(schema["$defs"]["Sink"]["properties"].as_object().unwrap().len(), 6);
+    assert!(
+        transforms
+            .iter()
+            .all(|transform| transform["description"].is_string()),
+        "{transforms:#?}"
+    );
+    assert_eq!(
+        schema["$defs"]["Sink"]["properties"]
+            .as_object()
+            .unwrap()
+            .len(),
+        6
+    );
     // Every reference leads somewhere, and every map with fields is closed.
     let text = schema.to_string();
-    for reference in text.split("\"$ref\":\"#").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+    for reference in text
+        .split("\"$ref\":\"#")
+        .skip(1)
+        .map(|rest| rest.split('"').next().unwrap())
+    {
         assert!(schema.pointer(reference).is_some(), "{reference}");
     }
     fn closed(schema: &Value) {
@@ -509,7 +620,11 @@ fn the_schema_knows_every_word_and_refuses_others() {
 #[test]
 #[ignore = "a measurement"]
 fn a_long_spec_takes_milliseconds() {
-    let mut yaml = GOOD.split("split:").next().unwrap().replace("    fit_on: train\n", "");
+    let mut yaml = GOOD
+        .split("split:")
+        .next()
+        .unwrap()
+        .replace("    fit_on: train\n", "");
     (0..40).for_each(|i| {
         yaml.push_str(&format!("  s{i}:\n    from: features\n    do:\n      - filter: \"qty > {i} AND price < 10\"\n"));
         yaml.push_str("      - standardize: { columns: [price] }\n      - impute: { columns: [qty], with: mean }\n");
@@ -519,6 +634,10 @@ fn a_long_spec_takes_milliseconds() {
     let words = SpecCatalog::new(&registry, &FORMATS, &FORMATS, &[], &[]);
     for _ in 0..3 {
         parse(&yaml, FILE, &BTreeMap::new(), &words).unwrap();
-        anstream::eprintln!("{} lines, {:?} from the beginning", yaml.lines().count(), begin.elapsed());
+        anstream::eprintln!(
+            "{} lines, {:?} from the beginning",
+            yaml.lines().count(),
+            begin.elapsed()
+        );
     }
 }

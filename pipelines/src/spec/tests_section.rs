@@ -12,13 +12,26 @@ impl SpecConverter<'_> {
     /// The tests of steps, in the order of the spec.
     pub fn tests(&mut self, root: &YamlNode) -> Vec<StepTest> {
         let entries = |key: &str| root.get(key).map(YamlNode::entries).unwrap_or_default();
-        let names = |key: &str| entries(key).iter().map(|(key, _)| key.text.as_str()).collect::<Vec<_>>();
+        let names = |key: &str| {
+            entries(key)
+                .iter()
+                .map(|(key, _)| key.text.as_str())
+                .collect::<Vec<_>>()
+        };
         let (steps, sources) = (names("steps"), names("sources"));
-        let tests = entries("tests").iter().filter_map(|(key, node)| self.test(key, node, &steps, &sources));
+        let tests = entries("tests")
+            .iter()
+            .filter_map(|(key, node)| self.test(key, node, &steps, &sources));
         tests.collect()
     }
 
-    fn test(&mut self, key: &YamlKey, node: &YamlNode, steps: &[&str], sources: &[&str]) -> Option<StepTest> {
+    fn test(
+        &mut self,
+        key: &YamlKey,
+        node: &YamlNode,
+        steps: &[&str],
+        sources: &[&str],
+    ) -> Option<StepTest> {
         let path = format!("tests.{}", key.text);
         if !self.is_valid_so_far(node, &path) {
             return None;
@@ -30,9 +43,20 @@ impl SpecConverter<'_> {
             let message = format!("there is no step `{}`", wire.step);
             self.report_unknown_name(mark, &format!("{path}{found}"), message, &wire.step, steps);
         }
-        let given = wire.given.0.iter().map(|(source, _)| (source, format!("given.{source}")));
-        let typed = wire.types.0.iter().map(|(source, _)| (source, format!("types.{source}")));
-        for (source, place) in given.chain(typed).filter(|(source, _)| !sources.contains(&source.as_str())) {
+        let given = wire
+            .given
+            .0
+            .iter()
+            .map(|(source, _)| (source, format!("given.{source}")));
+        let typed = wire
+            .types
+            .0
+            .iter()
+            .map(|(source, _)| (source, format!("types.{source}")));
+        for (source, place) in given
+            .chain(typed)
+            .filter(|(source, _)| !sources.contains(&source.as_str()))
+        {
             let (mark, found) = node.at_path(&place);
             let message = format!("there is no source `{source}`");
             self.report_unknown_name(mark, &format!("{path}{found}"), message, source, sources);
@@ -47,8 +71,14 @@ impl SpecConverter<'_> {
                     None => {
                         let (mark, found) = node.at_path("fault");
                         let message = format!("there is no fault `{name}`");
-                        let fault = self.fault(codes::UNKNOWN_NAME, mark, &format!("{path}{found}"), message);
-                        self.faults.push(fault.hint(format!("the codes are {}", quoted(&known))));
+                        let fault = self.fault(
+                            codes::UNKNOWN_NAME,
+                            mark,
+                            &format!("{path}{found}"),
+                            message,
+                        );
+                        self.faults
+                            .push(fault.hint(format!("the codes are {}", quoted(&known))));
                         return None;
                     }
                 }
@@ -58,7 +88,11 @@ impl SpecConverter<'_> {
         let given = wire.given.0.into_iter().map(|(source, rows)| {
             let own = types.iter().position(|(name, _)| *name == source);
             let types = own.map(|own| types.swap_remove(own).1).unwrap_or_default();
-            GivenRows { source, rows, types }
+            GivenRows {
+                source,
+                rows,
+                types,
+            }
         });
         let test = StepTest {
             name: key.text.clone(),

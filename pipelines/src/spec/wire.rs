@@ -318,7 +318,9 @@ pub(super) struct YamlHashSplit {
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(inline)]
-pub(super) struct SplitFraction(#[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0))] pub f64);
+pub(super) struct SplitFraction(
+    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0))] pub f64,
+);
 
 /// Where output is committed: a step or source and a format.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -39,13 +39,27 @@ impl<'a> SpecCatalog<'a> {
         trainers: &'a [ConnectorFormat],
         predictors: &'a [ConnectorFormat],
     ) -> Self {
-        let sinks = sinks.iter().chain(trainers).chain(predictors).copied().collect();
-        SpecCatalog { registry, sources, sinks, trainers, predictors, schema: OnceLock::new(), sql: OnceLock::new() }
+        let sinks = sinks
+            .iter()
+            .chain(trainers)
+            .chain(predictors)
+            .copied()
+            .collect();
+        SpecCatalog {
+            registry,
+            sources,
+            sinks,
+            trainers,
+            predictors,
+            schema: OnceLock::new(),
+            sql: OnceLock::new(),
+        }
     }
 
     /// The JSON Schema of a spec.
     pub fn schema(&self) -> &Value {
-        self.schema.get_or_init(|| schema::document(self, &|_| true))
+        self.schema
+            .get_or_init(|| schema::document(self, &|_| true))
     }
 
     /// As much of it as a spec of this text can need: what transforms look like that it does not name is left open.

@@ -11,19 +11,35 @@ use crate::present::rows;
 const DIFFERENCES_MAX: usize = 10;
 
 /// The differences of the rows of a step from the expected ones.
-pub fn differences(batches: &[RecordBatch], expected: &[TestRow], tolerance: f64) -> Result<Vec<String>> {
+pub fn differences(
+    batches: &[RecordBatch],
+    expected: &[TestRow],
+    tolerance: f64,
+) -> Result<Vec<String>> {
     let unreadable = |error| Fault::internal("the rows of a step cannot be compared").cause(error);
     let text = rows::json(batches)?;
-    let rows = text.lines().map(serde_json::from_str).collect::<Result<Vec<TestRow>, _>>().map_err(unreadable)?;
+    let rows = text
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<Vec<TestRow>, _>>()
+        .map_err(unreadable)?;
     let mut found = Vec::new();
     if let Some(batch) = batches.first() {
         let schema = batch.schema();
-        let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        let names: Vec<&str> = schema
+            .fields()
+            .iter()
+            .map(|field| field.name().as_str())
+            .collect();
         let mut unknown: Vec<&String> = expected.iter().flat_map(|row| row.keys()).collect();
         unknown.sort_unstable();
         unknown.dedup();
-        for name in unknown.into_iter().filter(|name| !names.contains(&name.as_str())) {
-            let hint = suggestion(name, names.iter().copied(), "the columns are").unwrap_or_default();
+        for name in unknown
+            .into_iter()
+            .filter(|name| !names.contains(&name.as_str()))
+        {
+            let hint =
+                suggestion(name, names.iter().copied(), "the columns are").unwrap_or_default();
             found.push(format!("the step has no column `{name}`; {hint}"));
         }
         if !found.is_empty() {
@@ -31,13 +47,20 @@ pub fn differences(batches: &[RecordBatch], expected: &[TestRow], tolerance: f64
         }
     }
     if rows.len() != expected.len() {
-        found.push(format!("expected {}, got {}", counted(expected.len()), counted(rows.len())));
+        found.push(format!(
+            "expected {}, got {}",
+            counted(expected.len()),
+            counted(rows.len())
+        ));
     }
     for (number, (row, expected)) in rows.iter().zip(expected).enumerate() {
         for (name, wanted) in expected {
             let value = row.get(name).unwrap_or(&Value::Null);
             if !is_equal(value, wanted, tolerance) {
-                found.push(format!("row {}: `{name}` is {value}, expected {wanted}", number + 1));
+                found.push(format!(
+                    "row {}: `{name}` is {value}, expected {wanted}",
+                    number + 1
+                ));
             }
         }
     }
@@ -54,22 +77,34 @@ fn counted(rows: usize) -> String {
 }
 
 fn is_equal(value: &Value, expected: &Value, tolerance: f64) -> bool {
-    let time = |text: &str| text.trim_end_matches('Z').parse::<jiff::civil::DateTime>().ok();
+    let time = |text: &str| {
+        text.trim_end_matches('Z')
+            .parse::<jiff::civil::DateTime>()
+            .ok()
+    };
     match (value, expected) {
         (Value::Number(value), Value::Number(expected)) => {
             // Whole numbers have digits that floats do not hold.
             if !value.is_f64() && !expected.is_f64() {
                 return value == expected;
             }
-            let (Some(value), Some(expected)) = (value.as_f64(), expected.as_f64()) else { return false };
+            let (Some(value), Some(expected)) = (value.as_f64(), expected.as_f64()) else {
+                return false;
+            };
             (value - expected).abs() <= tolerance * value.abs().max(expected.abs()).max(1.0)
         }
         (Value::String(value), Value::String(expected)) => {
-            value == expected || time(value).zip(time(expected)).is_some_and(|(value, expected)| value == expected)
+            value == expected
+                || time(value)
+                    .zip(time(expected))
+                    .is_some_and(|(value, expected)| value == expected)
         }
         (Value::Array(values), Value::Array(expected)) => {
             values.len() == expected.len()
-                && values.iter().zip(expected).all(|(value, expected)| is_equal(value, expected, tolerance))
+                && values
+                    .iter()
+                    .zip(expected)
+                    .all(|(value, expected)| is_equal(value, expected, tolerance))
         }
         _ => value == expected,
     }
@@ -88,7 +123,11 @@ mod tests {
             (json!(0.5), json!(0.5000004), true),
             (json!(0.5), json!(0.50001), false),
             (json!(1e9), json!(1e9 + 100.0), true),
-            (json!(9_007_199_254_740_993_i64), json!(9_007_199_254_740_992_i64), false),
+            (
+                json!(9_007_199_254_740_993_i64),
+                json!(9_007_199_254_740_992_i64),
+                false,
+            ),
             (json!(null), json!(0), false),
             (json!(null), json!(null), true),
             (json!("2024-01-01T00:00:00"), json!("2024-01-01"), true),
@@ -97,7 +136,11 @@ mod tests {
             (json!([1.0]), json!([1, 2]), false),
             (json!("a"), json!("b"), false),
         ] {
-            assert_eq!(is_equal(&value, &expected, 1e-6), is_same, "{value} and {expected}");
+            assert_eq!(
+                is_equal(&value, &expected, 1e-6),
+                is_same,
+                "{value} and {expected}"
+            );
         }
     }
 }

@@ -14,18 +14,26 @@ impl GivenRows {
     /// Lets a source read these rows, from a file in `directory`.
     pub fn put_in_place(&self, source: &mut PipelineSource, directory: &Path) -> Result<()> {
         let path = directory.join(format!("{}.jsonl", self.source));
-        let lines: String = self.rows.iter().map(|row| format!("{}\n", Value::Object(row.clone()))).collect();
-        std::fs::write(&path, lines).map_err(|error| Fault::disk("the rows of a test cannot be written", error))?;
+        let lines: String = self
+            .rows
+            .iter()
+            .map(|row| format!("{}\n", Value::Object(row.clone())))
+            .collect();
+        std::fs::write(&path, lines)
+            .map_err(|error| Fault::disk("the rows of a test cannot be written", error))?;
         let columns = self.columns();
         let is_given = |name: &String| columns.iter().any(|(column, _)| column == name);
         // Only steps that use time or keys need them.
         source.time = source.time.take().filter(is_given);
         source.keys.retain(is_given);
         let config = JsonSource::at(literal_path(&path.display().to_string()));
-        let config = columns.into_iter().fold(config, |config, (name, of)| config.column(name, of));
+        let config = columns
+            .into_iter()
+            .fold(config, |config, (name, of)| config.column(name, of));
         source.format = "json".to_owned();
-        source.config = serde_json::to_value(config)
-            .map_err(|error| Fault::internal("the rows of a test cannot be configured").cause(error))?;
+        source.config = serde_json::to_value(config).map_err(|error| {
+            Fault::internal("the rows of a test cannot be configured").cause(error)
+        })?;
         Ok(())
     }
 
@@ -75,7 +83,10 @@ fn type_of(values: &[&Value]) -> ColumnType {
 
 /// Whether a float holds all digits of a number.
 fn fits_float(value: &Value) -> bool {
-    value.is_f64() || value.as_i64().is_some_and(|number| number.unsigned_abs() <= 1 << f64::MANTISSA_DIGITS)
+    value.is_f64()
+        || value
+            .as_i64()
+            .is_some_and(|number| number.unsigned_abs() <= 1 << f64::MANTISSA_DIGITS)
 }
 
 /// `2024-02-29`.
@@ -99,7 +110,10 @@ mod tests {
             (json!([0.5, 9007199254740993i64]), ColumnType::String),
             (json!([true, false]), ColumnType::Boolean),
             (json!(["2024-01-01", null]), ColumnType::Date),
-            (json!(["2024-01-01", "2024-01-01T06:30:00"]), ColumnType::Timestamp),
+            (
+                json!(["2024-01-01", "2024-01-01T06:30:00"]),
+                ColumnType::Timestamp,
+            ),
             (json!(["2024-01-01", "soon"]), ColumnType::String),
             (json!(["1", 2]), ColumnType::String),
             (json!([null]), ColumnType::String),

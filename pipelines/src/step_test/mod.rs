@@ -80,20 +80,39 @@ pub struct TestOutcome {
 impl StepTest {
     /// Runs the step on the given rows, in a temporary directory. Fails where the test itself is wrong.
     pub fn run(&self, session: &Session, pipeline: &Pipeline) -> Result<TestOutcome> {
-        let scratch =
-            tempfile::tempdir().map_err(|error| Fault::disk("a temporary directory cannot be made", error))?;
+        let scratch = tempfile::tempdir()
+            .map_err(|error| Fault::disk("a temporary directory cannot be made", error))?;
         let mut pipeline = pipeline.clone();
-        let read: BTreeSet<String> = session.sources_of(&pipeline, &self.step)?.into_iter().collect();
-        let given: BTreeSet<String> = self.given.iter().map(|given| given.source.clone()).collect();
+        let read: BTreeSet<String> = session
+            .sources_of(&pipeline, &self.step)?
+            .into_iter()
+            .collect();
+        let given: BTreeSet<String> = self
+            .given
+            .iter()
+            .map(|given| given.source.clone())
+            .collect();
         if let Some(missing) = read.difference(&given).next() {
-            let message = format!("the step `{}` reads the source `{missing}`, of which no rows are given", self.step);
+            let message = format!(
+                "the step `{}` reads the source `{missing}`, of which no rows are given",
+                self.step
+            );
             let fault = Fault::new(codes::MISSING_FIELD, message).at(self.at.as_ref());
             return Err(fault.hint(format!("add rows of `{missing}` under `given:`")));
         }
-        for given in self.given.iter().filter(|given| read.contains(&given.source)) {
-            let source = pipeline.sources.iter_mut().find(|source| source.name == given.source);
+        for given in self
+            .given
+            .iter()
+            .filter(|given| read.contains(&given.source))
+        {
+            let source = pipeline
+                .sources
+                .iter_mut()
+                .find(|source| source.name == given.source);
             let Some(source) = source else { continue };
-            given.put_in_place(source, scratch.path()).map_err(|fault| fault.at(self.at.as_ref()))?;
+            given
+                .put_in_place(source, scratch.path())
+                .map_err(|fault| fault.at(self.at.as_ref()))?;
         }
         let options = PreviewOptions {
             step: Some(self.step.clone()),
@@ -102,22 +121,28 @@ impl StepTest {
             sample_rows: u64::MAX,
             ..PreviewOptions::default()
         };
-        Ok(match (session.preview(&pipeline, &options), &self.expected) {
-            (Ok(preview), ExpectedResult::Rows(rows)) => TestOutcome {
-                differences: compare::differences(&preview.batches, rows, self.tolerance)?,
-                rows: preview.batches,
+        Ok(
+            match (session.preview(&pipeline, &options), &self.expected) {
+                (Ok(preview), ExpectedResult::Rows(rows)) => TestOutcome {
+                    differences: compare::differences(&preview.batches, rows, self.tolerance)?,
+                    rows: preview.batches,
+                },
+                (Ok(preview), ExpectedResult::Fault(code)) => TestOutcome {
+                    differences: vec![format!(
+                        "expected the fault {}, but the step ended without one",
+                        code.name
+                    )],
+                    rows: preview.batches,
+                },
+                (Err(fault), ExpectedResult::Fault(code)) if fault.code() == *code => TestOutcome {
+                    differences: Vec::new(),
+                    rows: Vec::new(),
+                },
+                (Err(fault), _) => TestOutcome {
+                    differences: vec![format!("{}: {}", fault.code().name, fault.message())],
+                    rows: Vec::new(),
+                },
             },
-            (Ok(preview), ExpectedResult::Fault(code)) => TestOutcome {
-                differences: vec![format!("expected the fault {}, but the step ended without one", code.name)],
-                rows: preview.batches,
-            },
-            (Err(fault), ExpectedResult::Fault(code)) if fault.code() == *code => {
-                TestOutcome { differences: Vec::new(), rows: Vec::new() }
-            }
-            (Err(fault), _) => TestOutcome {
-                differences: vec![format!("{}: {}", fault.code().name, fault.message())],
-                rows: Vec::new(),
-            },
-        })
+        )
     }
 }

@@ -40,7 +40,10 @@ impl KernelModule {
     pub fn load(image: &CStr) -> Option<KernelModule> {
         // SAFETY: the library was made by `nvrtcCompileProgram`, and does nothing when it is loaded.
         let library = unsafe { libc::dlopen(image.as_ptr(), libc::RTLD_NOW) };
-        (!library.is_null()).then_some(KernelModule { library: library as usize, kernels: Vec::new() })
+        (!library.is_null()).then_some(KernelModule {
+            library: library as usize,
+            kernels: Vec::new(),
+        })
     }
 
     fn symbol(&self, name: &CStr) -> Option<usize> {
@@ -55,7 +58,11 @@ impl KernelModule {
         // SAFETY: `shim.c` declares it so.
         let launch = unsafe { std::mem::transmute::<usize, LaunchFn>(launch) };
         let takes_words = name.to_str().is_ok_and(|name| TAKE_WORDS.contains(&name));
-        self.kernels.push(Box::new(HostKernel { function, launch, takes_words }));
+        self.kernels.push(Box::new(HostKernel {
+            function,
+            launch,
+            takes_words,
+        }));
         self.kernels.last().map(|kernel| &raw const **kernel)
     }
 }
@@ -83,13 +90,28 @@ impl HostKernel {
                 }
             }
         }
-        let (function, launch, takes_words) = (self.function, self.launch, c_int::from(self.takes_words));
+        let (function, launch, takes_words) =
+            (self.function, self.launch, c_int::from(self.takes_words));
         let mut state = number("FAKE_CUDA_SEED", 0) ^ nth;
         let first = random(&mut state) % u64::from(grid);
         // A step of one less than the number of blocks is one backwards; both visit every block.
-        let step = if random(&mut state).is_multiple_of(2) { 1 } else { u64::from(grid.max(2)) - 1 };
+        let step = if random(&mut state).is_multiple_of(2) {
+            1
+        } else {
+            u64::from(grid.max(2)) - 1
+        };
         // SAFETY: the words are the kernel's arguments, whose memory the program keeps until the stream is done.
-        move || unsafe { launch(function as *mut c_void, words.as_ptr(), takes_words, grid, block, first, step) }
+        move || unsafe {
+            launch(
+                function as *mut c_void,
+                words.as_ptr(),
+                takes_words,
+                grid,
+                block,
+                first,
+                step,
+            )
+        }
     }
 }
 
@@ -120,8 +142,14 @@ pub unsafe extern "C" fn nvrtcCreateProgram(
     _header_sources: *const *const c_char,
     _header_names: *const *const c_char,
 ) -> CudaStatus {
-    let source = unsafe { CStr::from_ptr(source) }.to_string_lossy().replace("extern \"C\"", "");
-    let made = FakeNvrtcProgram { source, library: CString::default(), log: CString::default() };
+    let source = unsafe { CStr::from_ptr(source) }
+        .to_string_lossy()
+        .replace("extern \"C\"", "");
+    let made = FakeNvrtcProgram {
+        source,
+        library: CString::default(),
+        log: CString::default(),
+    };
     unsafe { *program = Box::into_raw(Box::new(made)) };
     SUCCESS
 }
@@ -140,9 +168,16 @@ pub unsafe extern "C" fn nvrtcCompileProgram(
 ) -> CudaStatus {
     report::count("compile");
     let program = unsafe { &mut *program };
-    let option = |at| unsafe { CStr::from_ptr(*options.add(at)) }.to_string_lossy().into_owned();
+    let option = |at| {
+        unsafe { CStr::from_ptr(*options.add(at)) }
+            .to_string_lossy()
+            .into_owned()
+    };
     let options: Vec<String> = (0..count as usize).map(option).collect();
-    if !options.iter().any(|option| option.starts_with("--gpu-architecture=sm_")) {
+    if !options
+        .iter()
+        .any(|option| option.starts_with("--gpu-architecture=sm_"))
+    {
         program.log = c"no architecture is given".to_owned();
         return COMPILATION;
     }
@@ -163,10 +198,18 @@ fn compile(source: &str, options: &[String]) -> Result<CString, String> {
     let number = COUNT.fetch_add(1, Ordering::SeqCst);
     let stem = std::env::temp_dir().join(format!("fake-cuda-{}-{number}", std::process::id()));
     let (text, library) = (stem.with_extension("c"), stem.with_extension("so"));
-    std::fs::write(&text, format!("{}\n{source}", include_str!("shim.c"))).map_err(|error| error.to_string())?;
+    std::fs::write(&text, format!("{}\n{source}", include_str!("shim.c")))
+        .map_err(|error| error.to_string())?;
     // The compiler that Rust links with. Products and sums are rounded one by one.
     let mut cc = Command::new("cc");
-    cc.args(["-std=gnu11", "-O2", "-w", "-ffp-contract=off", "-shared", "-fPIC"]);
+    cc.args([
+        "-std=gnu11",
+        "-O2",
+        "-w",
+        "-ffp-contract=off",
+        "-shared",
+        "-fPIC",
+    ]);
     cc.args(options.iter().filter(|option| option.starts_with("-D")));
     let output = cc.arg(&text).arg("-o").arg(&library).arg("-lm").output();
     let _ = std::fs::remove_file(&text);
@@ -188,7 +231,10 @@ unsafe fn copy_text(text: &CString, to: *mut c_char) -> CudaStatus {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvrtcGetCUBINSize(program: *mut FakeNvrtcProgram, bytes: *mut usize) -> CudaStatus {
+pub unsafe extern "C" fn nvrtcGetCUBINSize(
+    program: *mut FakeNvrtcProgram,
+    bytes: *mut usize,
+) -> CudaStatus {
     let library = unsafe { &(*program).library };
     if library.is_empty() {
         return INVALID_VALUE;
@@ -198,17 +244,26 @@ pub unsafe extern "C" fn nvrtcGetCUBINSize(program: *mut FakeNvrtcProgram, bytes
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvrtcGetCUBIN(program: *mut FakeNvrtcProgram, code: *mut c_char) -> CudaStatus {
+pub unsafe extern "C" fn nvrtcGetCUBIN(
+    program: *mut FakeNvrtcProgram,
+    code: *mut c_char,
+) -> CudaStatus {
     unsafe { copy_text(&(*program).library, code) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvrtcGetProgramLogSize(program: *mut FakeNvrtcProgram, bytes: *mut usize) -> CudaStatus {
+pub unsafe extern "C" fn nvrtcGetProgramLogSize(
+    program: *mut FakeNvrtcProgram,
+    bytes: *mut usize,
+) -> CudaStatus {
     unsafe { *bytes = (*program).log.as_bytes_with_nul().len() };
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvrtcGetProgramLog(program: *mut FakeNvrtcProgram, log: *mut c_char) -> CudaStatus {
+pub unsafe extern "C" fn nvrtcGetProgramLog(
+    program: *mut FakeNvrtcProgram,
+    log: *mut c_char,
+) -> CudaStatus {
     unsafe { copy_text(&(*program).log, log) }
 }

@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use crate::compiler::{HostKernel, KernelModule};
 use crate::event::FakeEvent;
 use crate::fault::{
-    CudaStatus, INVALID_DEVICE, INVALID_HANDLE, INVALID_IMAGE, INVALID_VALUE, LAUNCH_FAILED, NOT_FOUND, NOT_READY,
-    SUCCESS, SYSTEM_DRIVER_MISMATCH, UNSUPPORTED_PTX_VERSION,
+    CudaStatus, INVALID_DEVICE, INVALID_HANDLE, INVALID_IMAGE, INVALID_VALUE, LAUNCH_FAILED,
+    NOT_FOUND, NOT_READY, SUCCESS, SYSTEM_DRIVER_MISMATCH, UNSUPPORTED_PTX_VERSION,
 };
 use crate::memory::{DEVICE, PINNED, device_limit};
 use crate::stream::{FakeStream, StreamWork};
@@ -30,7 +30,11 @@ static KERNELS: AtomicU64 = AtomicU64::new(0);
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuInit(_flags: c_uint) -> CudaStatus {
-    if fault::is_injected("init") { SYSTEM_DRIVER_MISMATCH } else { SUCCESS }
+    if fault::is_injected("init") {
+        SYSTEM_DRIVER_MISMATCH
+    } else {
+        SUCCESS
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -40,7 +44,10 @@ pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> CudaStatus {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetErrorString(status: CudaStatus, text: *mut *const c_char) -> CudaStatus {
+pub unsafe extern "C" fn cuGetErrorString(
+    status: CudaStatus,
+    text: *mut *const c_char,
+) -> CudaStatus {
     let said = match status {
         fault::OUT_OF_MEMORY => c"out of memory",
         fault::LAUNCH_FAILED => c"unspecified launch failure",
@@ -53,7 +60,10 @@ pub unsafe extern "C" fn cuGetErrorString(status: CudaStatus, text: *mut *const 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetErrorName(_status: CudaStatus, text: *mut *const c_char) -> CudaStatus {
+pub unsafe extern "C" fn cuGetErrorName(
+    _status: CudaStatus,
+    text: *mut *const c_char,
+) -> CudaStatus {
     unsafe { *text = c"CUDA_ERROR".as_ptr() };
     SUCCESS
 }
@@ -78,7 +88,11 @@ pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, number: c_int) -> CudaS
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, bytes: c_int, device: c_int) -> CudaStatus {
+pub unsafe extern "C" fn cuDeviceGetName(
+    name: *mut c_char,
+    bytes: c_int,
+    device: c_int,
+) -> CudaStatus {
     let text = format!("Fake GPU {device}\0");
     let length = text.len().min(bytes as usize);
     unsafe { ptr::copy_nonoverlapping(text.as_ptr().cast(), name, length) };
@@ -86,7 +100,11 @@ pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, bytes: c_int, device
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> CudaStatus {
+pub unsafe extern "C" fn cuDeviceGetAttribute(
+    value: *mut c_int,
+    attribute: c_int,
+    _device: c_int,
+) -> CudaStatus {
     let found = match attribute {
         MEMORY_POOLS => 1,
         CAPABILITY_MAJOR => 9,
@@ -98,7 +116,10 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_in
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, device: c_int) -> CudaStatus {
+pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(
+    context: *mut *mut c_void,
+    device: c_int,
+) -> CudaStatus {
     CONTEXTS.fetch_add(1, Ordering::SeqCst);
     unsafe { *context = (device as usize + 1) as *mut c_void };
     SUCCESS
@@ -146,7 +167,10 @@ unsafe fn stream_of<'a>(handle: *mut FakeStream) -> &'a FakeStream {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamCreate(stream: *mut *mut FakeStream, _flags: c_uint) -> CudaStatus {
+pub unsafe extern "C" fn cuStreamCreate(
+    stream: *mut *mut FakeStream,
+    _flags: c_uint,
+) -> CudaStatus {
     unsafe { *stream = Box::into_raw(Box::default()) };
     fault::sticky_error()
 }
@@ -186,7 +210,10 @@ unsafe fn clone_event(event: *const FakeEvent) -> Arc<FakeEvent> {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventRecord(event: *const FakeEvent, stream: *mut FakeStream) -> CudaStatus {
+pub unsafe extern "C" fn cuEventRecord(
+    event: *const FakeEvent,
+    stream: *mut FakeStream,
+) -> CudaStatus {
     report::count("record");
     let event = unsafe { clone_event(event) };
     let record = event.record();
@@ -245,7 +272,11 @@ pub unsafe extern "C" fn cuMemAlloc_v2(pointer: *mut u64, bytes: usize) -> CudaS
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemAllocAsync(pointer: *mut u64, bytes: usize, _stream: *mut FakeStream) -> CudaStatus {
+pub unsafe extern "C" fn cuMemAllocAsync(
+    pointer: *mut u64,
+    bytes: usize,
+    _stream: *mut FakeStream,
+) -> CudaStatus {
     unsafe { store_allocation(pointer, DEVICE.allocate(bytes, device_limit())) }
 }
 
@@ -263,7 +294,11 @@ pub unsafe extern "C" fn cuMemFreeAsync(start: u64, stream: *mut FakeStream) -> 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemHostAlloc(pointer: *mut u64, bytes: usize, _flags: c_uint) -> CudaStatus {
+pub unsafe extern "C" fn cuMemHostAlloc(
+    pointer: *mut u64,
+    bytes: usize,
+    _flags: c_uint,
+) -> CudaStatus {
     unsafe { store_allocation(pointer, PINNED.allocate(bytes, u64::MAX)) }
 }
 
@@ -277,11 +312,18 @@ fn host_checksum(start: u64, bytes: usize) -> u64 {
     // SAFETY: the bytes lie in page-locked memory, which is freed after the copies from it. They may change while they
     // are read if the program is wrong, which is what is looked for; a torn read is then one more difference.
     let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, bytes) };
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: *mut FakeStream) -> CudaStatus {
+pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
+    to: u64,
+    from: u64,
+    bytes: usize,
+    stream: *mut FakeStream,
+) -> CudaStatus {
     if !DEVICE.holds(to, bytes) {
         return INVALID_VALUE;
     }
@@ -318,13 +360,22 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: usize, stream: *mut FakeStream) -> CudaStatus {
+pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
+    to: u64,
+    from: u64,
+    bytes: usize,
+    stream: *mut FakeStream,
+) -> CudaStatus {
     if !DEVICE.holds(from, bytes) {
         return INVALID_VALUE;
     }
     let stream = unsafe { stream_of(stream) };
     let pinned = PINNED.holds(to, bytes);
-    report::count(if pinned { "copy_to_host_pinned" } else { "copy_to_host_pageable" });
+    report::count(if pinned {
+        "copy_to_host_pinned"
+    } else {
+        "copy_to_host_pageable"
+    });
     let copy = move || {
         if (pinned && !PINNED.holds(to, bytes)) || !DEVICE.holds(from, bytes) {
             return report::violation("memory was freed while a copy to the host was queued");
@@ -340,7 +391,12 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: usize, 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD8Async(to: u64, value: u8, bytes: usize, stream: *mut FakeStream) -> CudaStatus {
+pub unsafe extern "C" fn cuMemsetD8Async(
+    to: u64,
+    value: u8,
+    bytes: usize,
+    stream: *mut FakeStream,
+) -> CudaStatus {
     if !DEVICE.holds(to, bytes) {
         return INVALID_VALUE;
     }
@@ -355,11 +411,16 @@ pub unsafe extern "C" fn cuMemsetD8Async(to: u64, value: u8, bytes: usize, strea
 // ---- kernels ----
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuModuleLoadData(module: *mut *mut KernelModule, image: *const c_char) -> CudaStatus {
+pub unsafe extern "C" fn cuModuleLoadData(
+    module: *mut *mut KernelModule,
+    image: *const c_char,
+) -> CudaStatus {
     if fault::is_injected("old") {
         return UNSUPPORTED_PTX_VERSION;
     }
-    let Some(loaded) = KernelModule::load(unsafe { CStr::from_ptr(image) }) else { return INVALID_IMAGE };
+    let Some(loaded) = KernelModule::load(unsafe { CStr::from_ptr(image) }) else {
+        return INVALID_IMAGE;
+    };
     unsafe { *module = Box::into_raw(Box::new(loaded)) };
     fault::sticky_error()
 }
@@ -376,7 +437,9 @@ pub unsafe extern "C" fn cuModuleGetFunction(
     module: *mut KernelModule,
     name: *const c_char,
 ) -> CudaStatus {
-    let Some(kernel) = unsafe { &mut *module }.kernel(unsafe { CStr::from_ptr(name) }) else { return NOT_FOUND };
+    let Some(kernel) = unsafe { &mut *module }.kernel(unsafe { CStr::from_ptr(name) }) else {
+        return NOT_FOUND;
+    };
     unsafe { *function = kernel };
     SUCCESS
 }
@@ -396,7 +459,8 @@ pub unsafe extern "C" fn cuLaunchKernel(
     arguments: *const *const c_void,
     _extra: *mut *mut c_void,
 ) -> CudaStatus {
-    if grid_x == 0 || block_x == 0 || block_x > 1024 || [grid_y, grid_z, block_y, block_z] != [1; 4] {
+    if grid_x == 0 || block_x == 0 || block_x > 1024 || [grid_y, grid_z, block_y, block_z] != [1; 4]
+    {
         return INVALID_VALUE;
     }
     report::count("launch");

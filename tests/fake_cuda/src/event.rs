@@ -49,7 +49,10 @@ impl FakeEvent {
     pub fn wait(&self, record: u64) {
         let mut counts = self.lock();
         while counts.reached < record {
-            counts = self.changed.wait(counts).unwrap_or_else(PoisonError::into_inner);
+            counts = self
+                .changed
+                .wait(counts)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

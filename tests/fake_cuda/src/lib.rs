@@ -15,7 +15,11 @@
 //! `FAKE_CUDA_DELAY_US` (the longest time that a copy or kernel waits; 200), `FAKE_CUDA_MEMORY` (bytes of a device;
 //! 1 GiB), `FAKE_CUDA_DEVICES` (1), `FAKE_CUDA_FAULT` (see [`fault`]).
 #![allow(unsafe_code, non_snake_case, reason = "an interface of C")]
-#![allow(missing_docs, clippy::missing_safety_doc, reason = "documented by NVIDIA")]
+#![allow(
+    missing_docs,
+    clippy::missing_safety_doc,
+    reason = "documented by NVIDIA"
+)]
 
 pub mod compiler;
 pub mod driver;
@@ -28,5 +32,8 @@ pub mod stream;
 
 /// A number of the environment.
 pub(crate) fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
 }

@@ -27,7 +27,10 @@ pub static PINNED: AllocationTable = AllocationTable::new("page-locked memory");
 
 impl AllocationTable {
     const fn new(name: &'static str) -> AllocationTable {
-        AllocationTable { lengths: Mutex::new(BTreeMap::new()), name }
+        AllocationTable {
+            lengths: Mutex::new(BTreeMap::new()),
+            name,
+        }
     }
 
     fn layout(bytes: usize) -> Option<Layout> {
@@ -55,8 +58,13 @@ impl AllocationTable {
 
     /// Frees memory.
     pub fn free(&self, start: u64) -> CudaStatus {
-        let removed = self.lengths.lock().unwrap_or_else(PoisonError::into_inner).remove(&start);
-        let Some((bytes, layout)) = removed.and_then(|bytes| Some((bytes, Self::layout(bytes)?))) else {
+        let removed = self
+            .lengths
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&start);
+        let Some((bytes, layout)) = removed.and_then(|bytes| Some((bytes, Self::layout(bytes)?)))
+        else {
             report::violation(&format!("{} is freed that was not allocated", self.name));
             return INVALID_VALUE;
         };

@@ -21,7 +21,11 @@ pub struct CublasHandle {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasCreate_v2(handle: *mut *mut CublasHandle) -> CudaStatus {
-    unsafe { *handle = Box::into_raw(Box::new(CublasHandle { stream: std::ptr::null_mut() })) };
+    unsafe {
+        *handle = Box::into_raw(Box::new(CublasHandle {
+            stream: std::ptr::null_mut(),
+        }))
+    };
     SUCCESS
 }
 
@@ -32,7 +36,10 @@ pub unsafe extern "C" fn cublasDestroy_v2(handle: *mut CublasHandle) -> CudaStat
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasGetVersion_v2(_handle: *mut CublasHandle, version: *mut c_int) -> CudaStatus {
+pub unsafe extern "C" fn cublasGetVersion_v2(
+    _handle: *mut CublasHandle,
+    version: *mut c_int,
+) -> CudaStatus {
     unsafe { *version = 130_000 };
     SUCCESS
 }
@@ -45,7 +52,10 @@ pub unsafe extern "C" fn cublasGetProperty(kind: c_int, value: *mut c_int) -> Cu
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasSetStream_v2(handle: *mut CublasHandle, stream: *mut FakeStream) -> CudaStatus {
+pub unsafe extern "C" fn cublasSetStream_v2(
+    handle: *mut CublasHandle,
+    stream: *mut FakeStream,
+) -> CudaStatus {
     unsafe { (*handle).stream = stream };
     SUCCESS
 }
@@ -66,7 +76,11 @@ impl MatrixOperand {
 
     /// How many bytes lie between the first value and the end of the last.
     fn bytes(&self, rows: usize, columns: usize) -> usize {
-        let (rows, columns) = if self.transposed { (columns, rows) } else { (rows, columns) };
+        let (rows, columns) = if self.transposed {
+            (columns, rows)
+        } else {
+            (rows, columns)
+        };
         ((columns - 1) * self.leading + rows) * self.value_bytes()
     }
 
@@ -76,16 +90,24 @@ impl MatrixOperand {
     /// The matrix lies in a live allocation.
     unsafe fn values(&self, rows: usize, columns: usize) -> Vec<f32> {
         let at = |row: usize, column: usize| {
-            let place = if self.transposed { row * self.leading + column } else { column * self.leading + row };
+            let place = if self.transposed {
+                row * self.leading + column
+            } else {
+                column * self.leading + row
+            };
             // SAFETY: the caller's.
             unsafe {
                 match self.kind {
-                    BF16 => f32::from_bits(u32::from((self.start as *const u16).add(place).read()) << 16),
+                    BF16 => f32::from_bits(
+                        u32::from((self.start as *const u16).add(place).read()) << 16,
+                    ),
                     _ => (self.start as *const f32).add(place).read(),
                 }
             }
         };
-        (0..rows).flat_map(|row| (0..columns).map(move |column| at(row, column))).collect()
+        (0..rows)
+            .flat_map(|row| (0..columns).map(move |column| at(row, column)))
+            .collect()
     }
 }
 
@@ -113,25 +135,61 @@ pub unsafe extern "C" fn cublasGemmEx(
     _algorithm: c_int,
 ) -> CudaStatus {
     let (m, n, k, ldc) = (m as usize, n as usize, k as usize, ldc as usize);
-    let a = MatrixOperand { start: a, kind: a_kind, leading: lda as usize, transposed: a_way == TRANSPOSED };
-    let b = MatrixOperand { start: b, kind: b_kind, leading: ldb as usize, transposed: b_way == TRANSPOSED };
-    let least = |side: &MatrixOperand, rows, columns| side.leading >= if side.transposed { columns } else { rows };
-    let product = MatrixOperand { start: c, kind: c_kind, leading: ldc, transposed: false };
-    if c_kind != F32 || m == 0 || n == 0 || k == 0 || ldc < m || !least(&a, m, k) || !least(&b, k, n) {
+    let a = MatrixOperand {
+        start: a,
+        kind: a_kind,
+        leading: lda as usize,
+        transposed: a_way == TRANSPOSED,
+    };
+    let b = MatrixOperand {
+        start: b,
+        kind: b_kind,
+        leading: ldb as usize,
+        transposed: b_way == TRANSPOSED,
+    };
+    let least = |side: &MatrixOperand, rows, columns| {
+        side.leading >= if side.transposed { columns } else { rows }
+    };
+    let product = MatrixOperand {
+        start: c,
+        kind: c_kind,
+        leading: ldc,
+        transposed: false,
+    };
+    if c_kind != F32
+        || m == 0
+        || n == 0
+        || k == 0
+        || ldc < m
+        || !least(&a, m, k)
+        || !least(&b, k, n)
+    {
         return INVALID_VALUE;
     }
     report::count("product");
     let work = move || {
         let places = [(a, m, k), (b, k, n), (product, m, n)];
-        if !places.iter().all(|(side, rows, columns)| DEVICE.holds(side.start, side.bytes(*rows, *columns))) {
+        if !places
+            .iter()
+            .all(|(side, rows, columns)| DEVICE.holds(side.start, side.bytes(*rows, *columns)))
+        {
             return report::violation("a product reaches beyond its memory");
         }
         // SAFETY: all three lie in live allocations.
         unsafe {
-            let (left, right) = (a.values(m, k), MatrixOperand { transposed: !b.transposed, ..b }.values(n, k));
+            let (left, right) = (
+                a.values(m, k),
+                MatrixOperand {
+                    transposed: !b.transposed,
+                    ..b
+                }
+                .values(n, k),
+            );
             for column in 0..n {
                 for row in 0..m {
-                    let pairs = left[row * k..(row + 1) * k].iter().zip(&right[column * k..(column + 1) * k]);
+                    let pairs = left[row * k..(row + 1) * k]
+                        .iter()
+                        .zip(&right[column * k..(column + 1) * k]);
                     let sum = pairs.fold(0.0_f32, |sum, (left, right)| sum + left * right);
                     (c as *mut f32).add(column * ldc + row).write(sum);
                 }
@@ -139,5 +197,9 @@ pub unsafe extern "C" fn cublasGemmEx(
         }
     };
     unsafe { &*(*handle).stream }.push(StreamWork::Compute(Box::new(work)));
-    if fault::count_call() == SUCCESS { SUCCESS } else { EXECUTION_FAILED }
+    if fault::count_call() == SUCCESS {
+        SUCCESS
+    } else {
+        EXECUTION_FAILED
+    }
 }

@@ -7,8 +7,13 @@ use std::sync::{Mutex, PoisonError};
 static COUNTS: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
 fn write(line: &str) {
-    let Some(path) = std::env::var_os("FAKE_CUDA_REPORT") else { return };
-    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    let Some(path) = std::env::var_os("FAKE_CUDA_REPORT") else {
+        return;
+    };
+    let file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path);
     if let Ok(mut file) = file {
         let _ = file.write_all(format!("{line}\n").as_bytes());
     }
@@ -21,7 +26,11 @@ pub fn violation(what: &str) {
 
 /// Counts a call.
 pub fn count(what: &'static str) {
-    *COUNTS.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
+    *COUNTS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .entry(what)
+        .or_default() += 1;
 }
 
 /// Writes all counts: when the last context goes.

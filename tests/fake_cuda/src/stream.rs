@@ -45,7 +45,12 @@ impl StreamQueue {
         loop {
             match work.pop_front() {
                 Some(next) => return next,
-                None => work = self.changed.wait(work).unwrap_or_else(PoisonError::into_inner),
+                None => {
+                    work = self
+                        .changed
+                        .wait(work)
+                        .unwrap_or_else(PoisonError::into_inner)
+                }
             }
         }
     }
@@ -84,7 +89,9 @@ fn live_streams() -> MutexGuard<'static, Vec<LiveStream>> {
 pub fn synchronize_all() {
     let record = |known: &LiveStream| {
         let event = Arc::new(FakeEvent::default());
-        known.queue.push(StreamWork::Record(event.clone(), event.record()));
+        known
+            .queue
+            .push(StreamWork::Record(event.clone(), event.record()));
         event
     };
     // Under the lock, so that no stream ends between.
@@ -97,8 +104,13 @@ impl Default for FakeStream {
         let queue = Arc::new(StreamQueue::default());
         let computing = Arc::new(AtomicU64::new(0));
         let made = MADE.fetch_add(1, Ordering::SeqCst);
-        let mut state = number("FAKE_CUDA_SEED", 0).wrapping_mul(31).wrapping_add(made);
-        live_streams().push(LiveStream { queue: queue.clone(), computing: computing.clone() });
+        let mut state = number("FAKE_CUDA_SEED", 0)
+            .wrapping_mul(31)
+            .wrapping_add(made);
+        live_streams().push(LiveStream {
+            queue: queue.clone(),
+            computing: computing.clone(),
+        });
         let (of_thread, computing_there) = (queue.clone(), computing.clone());
         let run = move || {
             let longest = number("FAKE_CUDA_DELAY_US", 200);
@@ -129,7 +141,11 @@ impl Default for FakeStream {
                 }
             }
         };
-        FakeStream { queue, computing, thread: Some(std::thread::spawn(run)) }
+        FakeStream {
+            queue,
+            computing,
+            thread: Some(std::thread::spawn(run)),
+        }
     }
 }
 
@@ -154,7 +170,8 @@ impl FakeStream {
     /// nothing tells that they have finished with it.
     pub fn check_free(&self) {
         let busy = |known: &LiveStream| {
-            !Arc::ptr_eq(&known.computing, &self.computing) && known.computing.load(Ordering::SeqCst) > 0
+            !Arc::ptr_eq(&known.computing, &self.computing)
+                && known.computing.load(Ordering::SeqCst) > 0
         };
         if live_streams().iter().any(busy) && fault::sticky_error() == fault::SUCCESS {
             report::violation("device memory is freed while another stream has work");

@@ -70,7 +70,9 @@ impl SeedMutation {
     /// The mutated seed.
     pub fn apply(&self, seeds: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
         let mut bytes = pick(seeds, self.seed).clone();
-        self.edits.iter().for_each(|edit| edit.apply(&mut bytes, seeds, words));
+        self.edits
+            .iter()
+            .for_each(|edit| edit.apply(&mut bytes, seeds, words));
         bytes
     }
 }
@@ -86,7 +88,10 @@ impl ByteEdit {
         match self {
             ByteEdit::Bit { at, bit } => {
                 let at = place(at);
-                bytes.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << (bit % 8));
+                bytes
+                    .get_mut(at)
+                    .into_iter()
+                    .for_each(|byte| *byte ^= 1 << (bit % 8));
             }
             ByteEdit::Byte { at, to } => {
                 let at = place(at);
@@ -110,11 +115,22 @@ impl ByteEdit {
                 let at = place(at);
                 bytes.splice(at..at, pick(words, *word).bytes());
             }
-            ByteEdit::Replace { at, bytes: count, word } => {
+            ByteEdit::Replace {
+                at,
+                bytes: count,
+                word,
+            } => {
                 let at = place(at);
-                bytes.splice(at..upto(at, usize::from(*count)), pick(words, *word).bytes());
+                bytes.splice(
+                    at..upto(at, usize::from(*count)),
+                    pick(words, *word).bytes(),
+                );
             }
-            ByteEdit::Repeat { at, bytes: count, times } => {
+            ByteEdit::Repeat {
+                at,
+                bytes: count,
+                times,
+            } => {
                 let at = place(at);
                 let piece = bytes[at..upto(at, usize::from(*count))].repeat(usize::from(*times));
                 if bytes.len() + piece.len() <= BYTES_MAX {

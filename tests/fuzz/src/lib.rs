@@ -28,12 +28,15 @@ macro_rules! fuzz {
     ($target:expr, $attempt:expr) => {{
         let (target, attempt) = ($target, $attempt);
         target.replay(&attempt);
-        let one = ::std::panic::AssertUnwindSafe(|edits: &$crate::SeedMutation| target.try_mutation(edits, &attempt));
-        $crate::bolero::check!().with_test_time($crate::fuzz_duration()).with_type::<$crate::SeedMutation>().for_each(
-            move |edits| {
+        let one = ::std::panic::AssertUnwindSafe(|edits: &$crate::SeedMutation| {
+            target.try_mutation(edits, &attempt)
+        });
+        $crate::bolero::check!()
+            .with_test_time($crate::fuzz_duration())
+            .with_type::<$crate::SeedMutation>()
+            .for_each(move |edits| {
                 let one = &one;
                 (one.0)(edits)
-            },
-        );
+            });
     }};
 }

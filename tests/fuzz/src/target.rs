@@ -55,12 +55,16 @@ pub struct FuzzTarget {
 
 /// How long a target is tried.
 pub fn fuzz_duration() -> Duration {
-    let seconds = std::env::var("FOREBAY_FUZZ_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    let seconds = std::env::var("FOREBAY_FUZZ_SECONDS")
+        .ok()
+        .and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(seconds.unwrap_or(4))
 }
 
 fn read(path: &Path) -> io::Result<Vec<Vec<u8>>> {
-    let mut files: Vec<PathBuf> = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    let mut files: Vec<PathBuf> = fs::read_dir(path)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<_>>()?;
     files.sort();
     files.iter().map(fs::read).collect()
 }
@@ -68,7 +72,9 @@ fn read(path: &Path) -> io::Result<Vec<Vec<u8>>> {
 impl FuzzTarget {
     /// A target with the seeds of `tests/corpus/<name>`, where there are any.
     pub fn new(name: &'static str) -> FuzzTarget {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus").join(name);
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../corpus")
+            .join(name);
         let seeds = if corpus.exists() {
             read(&corpus).unwrap_or_else(|error| panic!("{}: {error}", corpus.display()))
         } else {
@@ -76,7 +82,12 @@ impl FuzzTarget {
         };
         let latest = std::env::temp_dir().join("forebay-fuzz");
         fs::create_dir_all(&latest).unwrap_or_else(|error| panic!("{}: {error}", latest.display()));
-        FuzzTarget { name, seeds, words: WORDS.to_vec(), latest: latest.join(name) }
+        FuzzTarget {
+            name,
+            seeds,
+            words: WORDS.to_vec(),
+            latest: latest.join(name),
+        }
     }
 
     /// More seeds.
@@ -94,7 +105,9 @@ impl FuzzTarget {
     /// Tries all seeds as they are.
     pub fn replay(&self, attempt: &dyn Fn(&[u8])) {
         assert!(!self.seeds.is_empty(), "`{}` has no seed", self.name);
-        self.seeds.iter().for_each(|seed| self.attempt(seed, attempt));
+        self.seeds
+            .iter()
+            .for_each(|seed| self.attempt(seed, attempt));
     }
 
     /// Tries a mutation.
@@ -103,15 +116,24 @@ impl FuzzTarget {
     }
 
     fn attempt(&self, bytes: &[u8], attempt: &dyn Fn(&[u8])) {
-        fs::write(&self.latest, bytes).unwrap_or_else(|error| panic!("{}: {error}", self.latest.display()));
+        fs::write(&self.latest, bytes)
+            .unwrap_or_else(|error| panic!("{}: {error}", self.latest.display()));
         let watched = AttemptWatchdog::new(self.name);
         let began = Instant::now();
         memory::reset();
         attempt(bytes);
         let (peak, took) = (memory::peak(), began.elapsed());
         drop(watched);
-        assert!(peak <= BYTES_MAX, "{} bytes of input took {peak} bytes of memory", bytes.len());
-        assert!(took <= SECONDS_MAX, "{} bytes of input took {took:?}", bytes.len());
+        assert!(
+            peak <= BYTES_MAX,
+            "{} bytes of input took {peak} bytes of memory",
+            bytes.len()
+        );
+        assert!(
+            took <= SECONDS_MAX,
+            "{} bytes of input took {took:?}",
+            bytes.len()
+        );
     }
 }
 
@@ -125,7 +147,9 @@ thread_local! {
 impl AttemptWatchdog {
     fn new(name: &'static str) -> AttemptWatchdog {
         let (over, ended) = channel();
-        WATCH.with(|watch| watch.send((name, ended))).unwrap_or_else(|_| panic!("nothing watches `{name}`"));
+        WATCH
+            .with(|watch| watch.send((name, ended)))
+            .unwrap_or_else(|_| panic!("nothing watches `{name}`"));
         AttemptWatchdog(over)
     }
 }

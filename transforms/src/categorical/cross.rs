@@ -43,29 +43,50 @@ impl ConfiguredTransform for FeatureCross {
 impl Transform for FeatureCross {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let (buckets, seed) = (u64::from(self.buckets), self.seed);
-        let fields = scope.typed_columns(&self.columns, "a category", |field| !field.data_type().is_nested())?;
+        let fields = scope.typed_columns(&self.columns, "a category", |field| {
+            !field.data_type().is_nested()
+        })?;
         if buckets == 0 || fields.len() < 2 {
-            return Err(bad_value("`cross` needs two columns and one bucket at least"));
+            return Err(bad_value(
+                "`cross` needs two columns and one bucket at least",
+            ));
         }
         let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
         let name = self.name.clone().unwrap_or_else(|| names.join("_x_"));
-        let output = Field::new(name, DataType::Int64, fields.iter().any(|field| field.is_nullable()));
-        Ok(vec![PlanOp::Map(MapOp::new(names, [output], move |inputs, rows| {
-            hash_columns(inputs, rows, buckets, seed)
-        }))])
+        let output = Field::new(
+            name,
+            DataType::Int64,
+            fields.iter().any(|field| field.is_nullable()),
+        );
+        Ok(vec![PlanOp::Map(MapOp::new(
+            names,
+            [output],
+            move |inputs, rows| hash_columns(inputs, rows, buckets, seed),
+        ))])
     }
 }
 
-fn hash_columns(inputs: &[ArrayRef], rows: usize, buckets: u64, seed: u64) -> Result<Vec<ArrayRef>> {
+fn hash_columns(
+    inputs: &[ArrayRef],
+    rows: usize,
+    buckets: u64,
+    seed: u64,
+) -> Result<Vec<ArrayRef>> {
     let hash = |column: &ArrayRef| {
-        gather_ids::<UInt64Type>(&StringColumn::of(column)?, |text| Ok(Some(xxh3_64(text.as_bytes()))))
+        gather_ids::<UInt64Type>(&StringColumn::of(column)?, |text| {
+            Ok(Some(xxh3_64(text.as_bytes())))
+        })
     };
     let hashes = inputs.iter().map(hash).collect::<Result<Vec<_>>>()?;
-    let nulls = hashes.iter().fold(None, |nulls, column| NullBuffer::union(nulls.as_ref(), column.nulls()));
+    let nulls = hashes.iter().fold(None, |nulls, column| {
+        NullBuffer::union(nulls.as_ref(), column.nulls())
+    });
     let mut bytes = Vec::with_capacity(8 * hashes.len());
     let bucket = |row: usize| {
         bytes.clear();
-        hashes.iter().for_each(|column| bytes.extend_from_slice(&column.value(row).to_le_bytes()));
+        hashes
+            .iter()
+            .for_each(|column| bytes.extend_from_slice(&column.value(row).to_le_bytes()));
         scaled_hash(&bytes, seed, buckets) as i64
     };
     let values: Vec<i64> = (0..rows).map(bucket).collect();

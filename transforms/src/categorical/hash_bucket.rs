@@ -11,7 +11,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::vocabulary::with_element_type;
-use crate::shared::{bad_value, each_element, element_field, gather_ids, is_text_or_list, output_name, scaled_hash};
+use crate::shared::{
+    bad_value, each_element, element_field, gather_ids, is_text_or_list, output_name, scaled_hash,
+};
 
 /// The bucket of a category's hash, 0 to `buckets - 1`.
 ///
@@ -45,17 +47,30 @@ impl Transform for HashBucket {
         if buckets == 0 {
             return Err(bad_value("`buckets` is 0"));
         }
-        let fields = scope.typed_columns(&self.columns, "text or a list of text", is_text_or_list)?;
+        let fields =
+            scope.typed_columns(&self.columns, "text or a list of text", is_text_or_list)?;
         let each = fields.into_iter().map(|field| {
-            let out = element_field(field.data_type())
-                .map_or(DataType::Int64, |_| with_element_type(field.data_type(), &DataType::Int64));
-            let output = Field::new(output_name(field.name(), &self.suffix), out, field.is_nullable());
-            let bucket = move |text: &str| Ok(Some(scaled_hash(text.as_bytes(), seed, buckets) as i64));
+            let out = element_field(field.data_type()).map_or(DataType::Int64, |_| {
+                with_element_type(field.data_type(), &DataType::Int64)
+            });
+            let output = Field::new(
+                output_name(field.name(), &self.suffix),
+                out,
+                field.is_nullable(),
+            );
+            let bucket =
+                move |text: &str| Ok(Some(scaled_hash(text.as_bytes(), seed, buckets) as i64));
             PlanOp::Map(MapOp::new([field.name()], [output], move |inputs, _| {
                 let of_values = |values: &ArrayRef| {
-                    Ok(Arc::new(gather_ids::<Int64Type>(&StringColumn::of(values)?, bucket)?) as ArrayRef)
+                    Ok(
+                        Arc::new(gather_ids::<Int64Type>(&StringColumn::of(values)?, bucket)?)
+                            as ArrayRef,
+                    )
                 };
-                inputs.iter().map(|column| each_element(column, of_values)).collect()
+                inputs
+                    .iter()
+                    .map(|column| each_element(column, of_values))
+                    .collect()
             }))
         });
         Ok(each.collect())

@@ -8,7 +8,8 @@ use arrow::datatypes::{DataType, Field, UInt32Type};
 use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
 use forebay_model::{Fault, Result, StringColumn, codes, type_words};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -63,22 +64,38 @@ impl Transform for MultiHot {
         let mut ops = Vec::new();
         for field in scope.columns(&self.columns)? {
             let name = field.name();
-            let is_list = element_field(field.data_type()).is_some_and(|element| !element.data_type().is_nested());
+            let is_list = element_field(field.data_type())
+                .is_some_and(|element| !element.data_type().is_nested());
             match &self.delimiter {
                 None if is_list => ops.push(self.vector_op(name, name, Vec::new())?),
                 Some(delimiter) if field.data_type().is_string() => {
                     // The parts are a column of their own, so that they can be asked for.
                     let parts = format!("__parts_{name}");
-                    let list = DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)));
+                    let list =
+                        DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)));
                     let delimiter = delimiter.clone();
-                    ops.push(PlanOp::Map(MapOp::new([name], [Field::new(&parts, list, true)], move |inputs, _| {
-                        inputs.iter().map(|column| split_text(column, &delimiter)).collect()
-                    })));
+                    ops.push(PlanOp::Map(MapOp::new(
+                        [name],
+                        [Field::new(&parts, list, true)],
+                        move |inputs, _| {
+                            inputs
+                                .iter()
+                                .map(|column| split_text(column, &delimiter))
+                                .collect()
+                        },
+                    )));
                     ops.push(self.vector_op(name, &parts, vec![name.clone()])?);
                 }
                 _ => {
-                    let wanted = if self.delimiter.is_some() { "text" } else { "a list of text" };
-                    let message = format!("`{name}` is {}, not {wanted}", type_words(field.data_type()));
+                    let wanted = if self.delimiter.is_some() {
+                        "text"
+                    } else {
+                        "a list of text"
+                    };
+                    let message = format!(
+                        "`{name}` is {}, not {wanted}",
+                        type_words(field.data_type())
+                    );
                     let fault = Fault::new(codes::COLUMN_TYPE, message).column(name);
                     return Err(fault.hint("set `delimiter` for text, leave it out for lists"));
                 }
@@ -94,10 +111,19 @@ impl Transform for MultiHot {
 impl MultiHot {
     /// Everything but the parts.
     fn visible_columns(&self, scope: &BindScope<'_>, ops: &[PlanOp]) -> Vec<String> {
-        let mut names: Vec<String> = scope.schema.fields().iter().map(|field| field.name().clone()).collect();
+        let mut names: Vec<String> = scope
+            .schema
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect();
         for op in ops {
             let PlanOp::Map(map) = op else { continue };
-            for field in map.writes.iter().filter(|field| !field.name().starts_with("__parts_")) {
+            for field in map
+                .writes
+                .iter()
+                .filter(|field| !field.name().starts_with("__parts_"))
+            {
                 if !names.contains(field.name()) {
                     names.push(field.name().clone());
                 }
@@ -114,19 +140,36 @@ impl MultiHot {
             let tokens = TokenIndex::new(Arc::new(StringArray::from(categories.clone())))?;
             let field = vector_field(&output, tokens.len())?;
             return Ok(PlanOp::Map(MapOp::new(reads, [field], move |inputs, _| {
-                inputs.iter().take(1).map(|column| multi_hot_vectors(column, &tokens)).collect()
+                inputs
+                    .iter()
+                    .take(1)
+                    .map(|column| multi_hot_vectors(column, &tokens))
+                    .collect()
             })));
         }
-        let tally = Tally { min_count: self.min_count.max(1), top_k: self.top_k, order: VocabularyOrder::Value };
+        let tally = Tally {
+            min_count: self.min_count.max(1),
+            top_k: self.top_k,
+            order: VocabularyOrder::Value,
+        };
         let field = vector_field(&output, 0)?;
-        Ok(PlanOp::Map(MapOp::fitted(reads, [field], [AnalyzerRequest::new(tally, [list])], move |findings| {
-            let tokens = TokenIndex::from_finding(finding_at(findings, 0)?)?;
-            let field = vector_field(&output, tokens.len())?;
-            let kernel = move |inputs: &[ArrayRef], _| {
-                inputs.iter().take(1).map(|column| multi_hot_vectors(column, &tokens)).collect::<Result<Vec<_>>>()
-            };
-            Ok(LoweredMap::new(kernel).fields(vec![field]))
-        })))
+        Ok(PlanOp::Map(MapOp::fitted(
+            reads,
+            [field],
+            [AnalyzerRequest::new(tally, [list])],
+            move |findings| {
+                let tokens = TokenIndex::from_finding(finding_at(findings, 0)?)?;
+                let field = vector_field(&output, tokens.len())?;
+                let kernel = move |inputs: &[ArrayRef], _| {
+                    inputs
+                        .iter()
+                        .take(1)
+                        .map(|column| multi_hot_vectors(column, &tokens))
+                        .collect::<Result<Vec<_>>>()
+                };
+                Ok(LoweredMap::new(kernel).fields(vec![field]))
+            },
+        )))
     }
 }
 
@@ -137,14 +180,17 @@ fn split_text(column: &ArrayRef, delimiter: &str) -> Result<ArrayRef> {
     let mut push = |text: Option<&str>| match text {
         None => parts.append_null(),
         Some(text) => {
-            text.split(delimiter).filter(|part| !part.is_empty()).for_each(|part| parts.values().append_value(part));
+            text.split(delimiter)
+                .filter(|part| !part.is_empty())
+                .for_each(|part| parts.values().append_value(part));
             parts.append(true);
         }
     };
     match &strings {
         StringColumn::Plain(_) => values.iter().for_each(push),
         StringColumn::Dictionary(keys, _) => {
-            keys.iter().for_each(|key| push(key.and_then(|key| values.get(key as usize))));
+            keys.iter()
+                .for_each(|key| push(key.and_then(|key| values.get(key as usize))));
         }
     }
     Ok(Arc::new(parts.finish()))
@@ -152,14 +198,25 @@ fn split_text(column: &ArrayRef, delimiter: &str) -> Result<ArrayRef> {
 
 fn multi_hot_vectors(column: &ArrayRef, tokens: &TokenIndex) -> Result<ArrayRef> {
     let element = element_field(column.data_type()).map(|element| element.data_type().clone());
-    let list = DataType::LargeList(Arc::new(Field::new_list_field(element.unwrap_or(DataType::Utf8), true)));
+    let list = DataType::LargeList(Arc::new(Field::new_list_field(
+        element.unwrap_or(DataType::Utf8),
+        true,
+    )));
     let column = cast(column, &list)?;
     let lists = column.as_list::<i64>();
     let width = tokens.len();
-    let ids = gather_ids::<UInt32Type>(&StringColumn::of(lists.values())?, |text| Ok(tokens.find(text)))?;
+    let ids = gather_ids::<UInt32Type>(&StringColumn::of(lists.values())?, |text| {
+        Ok(tokens.find(text))
+    })?;
     let mut values = vec![0f32; lists.len() * width];
-    for (row, ends) in lists.offsets().windows(2).enumerate().filter(|(row, _)| lists.is_valid(*row)) {
-        for element in (ends[0] as usize..ends[1] as usize).filter(|element| ids.is_valid(*element)) {
+    for (row, ends) in lists
+        .offsets()
+        .windows(2)
+        .enumerate()
+        .filter(|(row, _)| lists.is_valid(*row))
+    {
+        for element in (ends[0] as usize..ends[1] as usize).filter(|element| ids.is_valid(*element))
+        {
             values[row * width + ids.value(element) as usize] = 1.0;
         }
     }

@@ -7,7 +7,8 @@ use arrow::datatypes::{DataType, Field, UInt32Type};
 use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
 use forebay_model::{Fault, Result, StringColumn, codes};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -70,17 +71,27 @@ impl ConfiguredTransform for OneHot {
 
 impl Transform for OneHot {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let fields = scope.typed_columns(&self.columns, "a category", |field| !field.data_type().is_nested())?;
+        let fields = scope.typed_columns(&self.columns, "a category", |field| {
+            !field.data_type().is_nested()
+        })?;
         let mut ops = Vec::new();
         for field in fields {
             match (self.shape, &self.categories) {
                 (OneHotLayout::Columns, None) => {
-                    return Err(bad_value("`as: columns` needs the list of `categories`, so that columns are known"));
+                    return Err(bad_value(
+                        "`as: columns` needs the list of `categories`, so that columns are known",
+                    ));
                 }
                 (OneHotLayout::Columns, Some(categories)) => {
-                    ops.extend(categories.iter().map(|category| indicator_op(field, category, &self.suffix)));
+                    ops.extend(
+                        categories
+                            .iter()
+                            .map(|category| indicator_op(field, category, &self.suffix)),
+                    );
                 }
-                (OneHotLayout::Vector, categories) => ops.push(self.vector_op(field, categories.as_deref())?),
+                (OneHotLayout::Vector, categories) => {
+                    ops.push(self.vector_op(field, categories.as_deref())?)
+                }
             }
         }
         Ok(ops)
@@ -92,31 +103,59 @@ impl OneHot {
         let name = output_name(field.name(), &self.suffix);
         let reads = [field.name()];
         if let Some(categories) = categories {
-            let tokens = Arc::new(TokenIndex::new(Arc::new(StringArray::from(categories.to_vec())))?);
+            let tokens = Arc::new(TokenIndex::new(Arc::new(StringArray::from(
+                categories.to_vec(),
+            )))?);
             let output = vector_field(&name, tokens.len())?;
-            return Ok(PlanOp::Map(MapOp::new(reads, [output], move |inputs, _| {
-                inputs.iter().map(|column| one_hot_vectors(column, &tokens)).collect()
-            })));
+            return Ok(PlanOp::Map(MapOp::new(
+                reads,
+                [output],
+                move |inputs, _| {
+                    inputs
+                        .iter()
+                        .map(|column| one_hot_vectors(column, &tokens))
+                        .collect()
+                },
+            )));
         }
         let order = VocabularyOrder::Value;
-        let tally = Tally { min_count: self.min_count.max(1), top_k: self.top_k, order };
+        let tally = Tally {
+            min_count: self.min_count.max(1),
+            top_k: self.top_k,
+            order,
+        };
         let output = vector_field(&name, 0)?;
-        Ok(PlanOp::Map(MapOp::fitted(reads, [output], [AnalyzerRequest::new(tally, reads)], move |findings| {
-            let tokens = TokenIndex::from_finding(finding_at(findings, 0)?)?;
-            let field = vector_field(&name, tokens.len())?;
-            Ok(LoweredMap::unary(move |column| one_hot_vectors(column, &tokens)).fields(vec![field]))
-        })))
+        Ok(PlanOp::Map(MapOp::fitted(
+            reads,
+            [output],
+            [AnalyzerRequest::new(tally, reads)],
+            move |findings| {
+                let tokens = TokenIndex::from_finding(finding_at(findings, 0)?)?;
+                let field = vector_field(&name, tokens.len())?;
+                Ok(
+                    LoweredMap::unary(move |column| one_hot_vectors(column, &tokens))
+                        .fields(vec![field]),
+                )
+            },
+        )))
     }
 }
 
 /// The field of a vector of `float32`.
 pub(crate) fn vector_field(name: &str, width: usize) -> Result<Field> {
     if width > WIDTH_MAX {
-        return Err(Fault::new(codes::LIMIT, format!("`{name}` would have {width} categories, more than {WIDTH_MAX}"))
-            .hint("set `top_k` or `min_count`, or use `vocabulary`"));
+        return Err(Fault::new(
+            codes::LIMIT,
+            format!("`{name}` would have {width} categories, more than {WIDTH_MAX}"),
+        )
+        .hint("set `top_k` or `min_count`, or use `vocabulary`"));
     }
     let item = Arc::new(Field::new_list_field(DataType::Float32, false));
-    Ok(Field::new(name, DataType::FixedSizeList(item, width as i32), false))
+    Ok(Field::new(
+        name,
+        DataType::FixedSizeList(item, width as i32),
+        false,
+    ))
 }
 
 fn one_hot_vectors(column: &ArrayRef, tokens: &TokenIndex) -> Result<ArrayRef> {
@@ -135,17 +174,31 @@ fn one_hot_vectors(column: &ArrayRef, tokens: &TokenIndex) -> Result<ArrayRef> {
 pub(crate) fn vector_array(values: Vec<f32>, width: usize, rows: usize) -> Result<ArrayRef> {
     let item = Arc::new(Field::new_list_field(DataType::Float32, false));
     let values = Arc::new(Float32Array::from(values));
-    Ok(Arc::new(FixedSizeListArray::try_new_with_length(item, width as i32, values, None, rows)?))
+    Ok(Arc::new(FixedSizeListArray::try_new_with_length(
+        item,
+        width as i32,
+        values,
+        None,
+        rows,
+    )?))
 }
 
 fn indicator_op(field: &Field, category: &str, suffix: &Option<String>) -> PlanOp {
     let name = output_name(&format!("{}_{category}", field.name()), suffix);
     let category = category.to_owned();
-    PlanOp::Map(MapOp::new([field.name()], [Field::new(name, DataType::Float32, false)], move |inputs, _| {
-        let each = inputs.iter().map(|column| {
-            let of_text = |text: Option<&str>| f32::from(u8::from(text == Some(category.as_str())));
-            Ok(Arc::new(Float32Array::from(StringColumn::of(column)?.map(of_text)?)) as ArrayRef)
-        });
-        each.collect()
-    }))
+    PlanOp::Map(MapOp::new(
+        [field.name()],
+        [Field::new(name, DataType::Float32, false)],
+        move |inputs, _| {
+            let each = inputs.iter().map(|column| {
+                let of_text =
+                    |text: Option<&str>| f32::from(u8::from(text == Some(category.as_str())));
+                Ok(
+                    Arc::new(Float32Array::from(StringColumn::of(column)?.map(of_text)?))
+                        as ArrayRef,
+                )
+            });
+            each.collect()
+        },
+    ))
 }

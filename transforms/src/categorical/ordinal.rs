@@ -8,7 +8,8 @@ use arrow::datatypes::{DataType, Field, Int32Type, Int64Type};
 use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
 use forebay_model::{Fault, Result, StringColumn, codes};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -66,32 +67,57 @@ impl ConfiguredTransform for OrdinalEncoder {
 
 impl Transform for OrdinalEncoder {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let fields = scope.typed_columns(&self.columns, "a category", |field| !field.data_type().is_nested())?;
-        fields.into_iter().map(|field| self.column_op(field)).collect()
+        let fields = scope.typed_columns(&self.columns, "a category", |field| {
+            !field.data_type().is_nested()
+        })?;
+        fields
+            .into_iter()
+            .map(|field| self.column_op(field))
+            .collect()
     }
 }
 
 impl OrdinalEncoder {
     fn column_op(&self, field: &Field) -> Result<PlanOp> {
         let nullable = field.is_nullable() || self.unknown == UnknownPolicy::Missing;
-        let output = Field::new(output_name(field.name(), &self.suffix), self.dtype.data_type(), nullable);
+        let output = Field::new(
+            output_name(field.name(), &self.suffix),
+            self.dtype.data_type(),
+            nullable,
+        );
         let (name, unknown, dtype) = (field.name().clone(), self.unknown, self.dtype);
         if let Some(categories) = &self.categories {
             let tokens = TokenIndex::new(Arc::new(StringArray::from(categories.clone())))?;
-            return Ok(PlanOp::Map(MapOp::new([name.clone()], [output], move |inputs, _| {
-                inputs.iter().map(|column| ordinal_ids(column, &tokens, unknown, dtype, &name)).collect()
-            })));
+            return Ok(PlanOp::Map(MapOp::new(
+                [name.clone()],
+                [output],
+                move |inputs, _| {
+                    inputs
+                        .iter()
+                        .map(|column| ordinal_ids(column, &tokens, unknown, dtype, &name))
+                        .collect()
+                },
+            )));
         }
-        let tally = Tally { min_count: 1, top_k: None, order: VocabularyOrder::Value };
+        let tally = Tally {
+            min_count: 1,
+            top_k: None,
+            order: VocabularyOrder::Value,
+        };
         let values = field.data_type().clone();
         Ok(PlanOp::Map(MapOp::fitted(
             [field.name()],
             [output],
             [AnalyzerRequest::new(tally, [field.name()])],
             move |findings| {
-                let tokens = TokenIndex::new(sorted_tokens(finding_at(findings, 0)?.column("token")?, &values)?)?;
+                let tokens = TokenIndex::new(sorted_tokens(
+                    finding_at(findings, 0)?.column("token")?,
+                    &values,
+                )?)?;
                 let name = name.clone();
-                Ok(LoweredMap::unary(move |column| ordinal_ids(column, &tokens, unknown, dtype, &name)))
+                Ok(LoweredMap::unary(move |column| {
+                    ordinal_ids(column, &tokens, unknown, dtype, &name)
+                }))
             },
         )))
     }
@@ -120,8 +146,13 @@ fn ordinal_ids(
         (None, UnknownPolicy::Value(value)) => Ok(Some(i64::from(value))),
         (None, UnknownPolicy::Error) => {
             let shown: String = text.chars().take(80).collect();
-            let fault = Fault::new(codes::UNKNOWN_VALUE, format!("`{name}` holds `{shown}`, which was never seen"));
-            Err(fault.column(name).hint("set `unknown: missing` or `unknown: { value: -1 }`"))
+            let fault = Fault::new(
+                codes::UNKNOWN_VALUE,
+                format!("`{name}` holds `{shown}`, which was never seen"),
+            );
+            Err(fault
+                .column(name)
+                .hint("set `unknown: missing` or `unknown: { value: -1 }`"))
         }
     };
     let ids = gather_ids::<Int64Type>(&StringColumn::of(column)?, id)?;

@@ -7,15 +7,16 @@ use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Int32Type, Int64Type
 use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder, continue_vocabulary};
 use forebay_model::{Fault, Finding, Result, StringColumn, TextRef, codes};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::shared::{
-    DictionaryCache, TokenIndex, bad_value, each_element, element_field, finding_at, is_text_or_list, output_name,
-    scaled_hash,
+    DictionaryCache, TokenIndex, bad_value, each_element, element_field, finding_at,
+    is_text_or_list, output_name, scaled_hash,
 };
 
 /// Categories to ids: the most frequent first, out-of-vocabulary values last or `default`.
@@ -128,50 +129,93 @@ impl ConfiguredTransform for VocabularyEncoder {
 impl Transform for VocabularyEncoder {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         if self.dtype == IdType::Int32 && i32::try_from(self.default).is_err() {
-            return Err(bad_value(format!("`default` {} does not fit int32", self.default)));
+            return Err(bad_value(format!(
+                "`default` {} does not fit int32",
+                self.default
+            )));
         }
-        let fields = scope.typed_columns(&self.columns, "text or a list of text", is_text_or_list)?;
-        fields.into_iter().map(|field| self.column_op(field)).collect()
+        let fields =
+            scope.typed_columns(&self.columns, "text or a list of text", is_text_or_list)?;
+        fields
+            .into_iter()
+            .map(|field| self.column_op(field))
+            .collect()
     }
 }
 
 impl VocabularyEncoder {
     fn column_op(&self, field: &Field) -> Result<PlanOp> {
         let id = self.dtype.data_type();
-        let output = element_field(field.data_type()).map_or(id.clone(), |_| with_element_type(field.data_type(), &id));
-        let output = Field::new(output_name(field.name(), &self.suffix), output, field.is_nullable());
-        let tally = Tally { min_count: self.min_count.max(1), top_k: self.top_k, order: self.order.of_tokens() };
+        let output = element_field(field.data_type())
+            .map_or(id.clone(), |_| with_element_type(field.data_type(), &id));
+        let output = Field::new(
+            output_name(field.name(), &self.suffix),
+            output,
+            field.is_nullable(),
+        );
+        let tally = Tally {
+            min_count: self.min_count.max(1),
+            top_k: self.top_k,
+            order: self.order.of_tokens(),
+        };
         let config = self.clone();
         let request = AnalyzerRequest::new(tally, [field.name()]);
-        let request = if self.stable { request.continuing(continue_vocabulary) } else { request };
-        Ok(PlanOp::Map(MapOp::fitted([field.name()], [output], [request], move |findings| {
-            let tokens = with_reserved(finding_at(findings, 0)?, &config.reserved)?;
-            let (seen, buckets, default) = (tokens.len() as i64, u64::from(config.oov_buckets), config.default);
-            if config.dtype == IdType::Int32 && seen + i64::from(config.oov_buckets) > i64::from(i32::MAX) {
-                return Err(Fault::new(codes::LIMIT, format!("{seen} tokens are too many for int32 ids")));
-            }
-            // The first id of tokens that were seen, and the first for other values.
-            let reserved = config.reserved.len() as i64;
-            let (moved, others) = if config.stable { (buckets as i64, reserved) } else { (0, seen) };
-            let id = move |text: &str| match tokens.find(text).map(i64::from) {
-                Some(id) if id < reserved => id,
-                Some(id) => id + moved,
-                None if buckets == 0 => default,
-                None => others + scaled_hash(text.as_bytes(), 0, buckets) as i64,
-            };
-            Ok(match config.dtype {
-                IdType::Int64 => lookup_kernel::<Int64Type>(id),
-                IdType::Int32 => lookup_kernel::<Int32Type>(move |text| id(text) as i32),
-            })
-        })))
+        let request = if self.stable {
+            request.continuing(continue_vocabulary)
+        } else {
+            request
+        };
+        Ok(PlanOp::Map(MapOp::fitted(
+            [field.name()],
+            [output],
+            [request],
+            move |findings| {
+                let tokens = with_reserved(finding_at(findings, 0)?, &config.reserved)?;
+                let (seen, buckets, default) = (
+                    tokens.len() as i64,
+                    u64::from(config.oov_buckets),
+                    config.default,
+                );
+                if config.dtype == IdType::Int32
+                    && seen + i64::from(config.oov_buckets) > i64::from(i32::MAX)
+                {
+                    return Err(Fault::new(
+                        codes::LIMIT,
+                        format!("{seen} tokens are too many for int32 ids"),
+                    ));
+                }
+                // The first id of tokens that were seen, and the first for other values.
+                let reserved = config.reserved.len() as i64;
+                let (moved, others) = if config.stable {
+                    (buckets as i64, reserved)
+                } else {
+                    (0, seen)
+                };
+                let id = move |text: &str| match tokens.find(text).map(i64::from) {
+                    Some(id) if id < reserved => id,
+                    Some(id) => id + moved,
+                    None if buckets == 0 => default,
+                    None => others + scaled_hash(text.as_bytes(), 0, buckets) as i64,
+                };
+                Ok(match config.dtype {
+                    IdType::Int64 => lookup_kernel::<Int64Type>(id),
+                    IdType::Int32 => lookup_kernel::<Int32Type>(move |text| id(text) as i32),
+                })
+            },
+        )))
     }
 }
 
-fn lookup_kernel<T: ArrowPrimitiveType>(id: impl Fn(&str) -> T::Native + Send + Sync + 'static) -> LoweredMap {
+fn lookup_kernel<T: ArrowPrimitiveType>(
+    id: impl Fn(&str) -> T::Native + Send + Sync + 'static,
+) -> LoweredMap {
     let memo = DictionaryCache::<T>::default();
     LoweredMap::unary(move |column| {
         each_element(column, |values| {
-            Ok(Arc::new(memo.gather(&StringColumn::of(values)?, |text| Ok(Some(id(text))))?) as ArrayRef)
+            Ok(
+                Arc::new(memo.gather(&StringColumn::of(values)?, |text| Ok(Some(id(text))))?)
+                    as ArrayRef,
+            )
         })
     })
 }
@@ -193,10 +237,16 @@ fn with_reserved(finding: &Finding, reserved: &[String]) -> Result<TokenIndex> {
     }
     let tokens = finding.column("token")?;
     let text = TextRef::new(tokens).ok_or_else(|| Fault::internal("a vocabulary is not text"))?;
-    let mut all = StringBuilder::with_capacity(tokens.len() + reserved.len(), tokens.get_buffer_memory_size());
+    let mut all = StringBuilder::with_capacity(
+        tokens.len() + reserved.len(),
+        tokens.get_buffer_memory_size(),
+    );
     reserved.iter().for_each(|token| all.append_value(token));
-    text.iter().flatten().filter(|token| !reserved.iter().any(|known| known == token)).for_each(|token| {
-        all.append_value(token);
-    });
+    text.iter()
+        .flatten()
+        .filter(|token| !reserved.iter().any(|known| known == token))
+        .for_each(|token| {
+            all.append_value(token);
+        });
     TokenIndex::new(Arc::new(all.finish()))
 }

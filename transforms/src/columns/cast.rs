@@ -102,17 +102,32 @@ impl Transform for CastColumns {
             };
             for field in fields {
                 if !can_cast_types(field.data_type(), &wanted) {
-                    let message = format!("`{}` is {}, which cannot become {wanted}", field.name(), field.data_type());
+                    let message = format!(
+                        "`{}` is {}, which cannot become {wanted}",
+                        field.name(),
+                        field.data_type()
+                    );
                     faults.push(Fault::new(codes::COLUMN_TYPE, message).column(field.name()));
                     continue;
                 }
-                let (name, wanted, safe) =
-                    (field.name().clone(), wanted.clone(), self.on_error == OnCastError::Missing);
+                let (name, wanted, safe) = (
+                    field.name().clone(),
+                    wanted.clone(),
+                    self.on_error == OnCastError::Missing,
+                );
                 let nullable = field.is_nullable() || safe;
-                let output = field.clone().with_data_type(wanted.clone()).with_nullable(nullable);
+                let output = field
+                    .clone()
+                    .with_data_type(wanted.clone())
+                    .with_nullable(nullable);
                 ops.push(PlanOp::Map(MapOp::new([&name], [output], {
                     let name = name.clone();
-                    move |inputs, _| inputs.iter().map(|column| cast_column(column, &wanted, safe, &name)).collect()
+                    move |inputs, _| {
+                        inputs
+                            .iter()
+                            .map(|column| cast_column(column, &wanted, safe, &name))
+                            .collect()
+                    }
                 })));
             }
         }
@@ -121,17 +136,32 @@ impl Transform for CastColumns {
 }
 
 fn cast_column(column: &ArrayRef, wanted: &DataType, safe: bool, name: &str) -> Result<ArrayRef> {
-    let options = |safe| CastOptions { safe, ..CastOptions::default() };
+    let options = |safe| CastOptions {
+        safe,
+        ..CastOptions::default()
+    };
     cast_with_options(column, wanted, &options(safe)).map_err(|error| {
         // Once more, leniently, to find the value.
-        let lost = cast_with_options(column, wanted, &options(true)).ok().and_then(|lenient| {
-            let row = (0..column.len()).find(|row| column.is_valid(*row) && lenient.is_null(*row))?;
-            array_value_to_string(column, row).ok()
-        });
+        let lost = cast_with_options(column, wanted, &options(true))
+            .ok()
+            .and_then(|lenient| {
+                let row =
+                    (0..column.len()).find(|row| column.is_valid(*row) && lenient.is_null(*row))?;
+                array_value_to_string(column, row).ok()
+            });
         let fault = match lost {
-            Some(value) => Fault::new(codes::BAD_ROW, format!("`{name}` holds `{value}`, which is not {wanted}")),
-            None => Fault::new(codes::BAD_ROW, format!("`{name}` holds a value that is not {wanted}")),
+            Some(value) => Fault::new(
+                codes::BAD_ROW,
+                format!("`{name}` holds `{value}`, which is not {wanted}"),
+            ),
+            None => Fault::new(
+                codes::BAD_ROW,
+                format!("`{name}` holds a value that is not {wanted}"),
+            ),
         };
-        fault.column(name).hint("set `on_error: missing` to make such values null").cause(error)
+        fault
+            .column(name)
+            .hint("set `on_error: missing` to make such values null")
+            .cause(error)
     })
 }

@@ -35,7 +35,10 @@ impl Transform for DeriveColumns {
                 Ok(expression) => expression,
                 Err(fault) => {
                     // A column whose own expression failed is missing for that reason.
-                    if !failed.iter().any(|name| fault.site().column.as_ref() == Some(name)) {
+                    if !failed
+                        .iter()
+                        .any(|name| fault.site().column.as_ref() == Some(name))
+                    {
                         faults.push(fault.field(name));
                     }
                     failed.push(name);
@@ -45,14 +48,22 @@ impl Transform for DeriveColumns {
             let field = expression.field.with_name(name);
             schema = with_field(&schema, &field);
             let kernel = expression.kernel;
-            ops.push(PlanOp::Map(MapOp::new(expression.reads, [field], move |inputs, rows| kernel(inputs, rows))));
+            ops.push(PlanOp::Map(MapOp::new(
+                expression.reads,
+                [field],
+                move |inputs, rows| kernel(inputs, rows),
+            )));
         }
         Fault::combine(faults).map_or(Ok(ops), Err)
     }
 }
 
 fn with_field(schema: &Schema, field: &Field) -> Schema {
-    let mut fields: Vec<Field> = schema.fields().iter().map(|known| known.as_ref().clone()).collect();
+    let mut fields: Vec<Field> = schema
+        .fields()
+        .iter()
+        .map(|known| known.as_ref().clone())
+        .collect();
     match fields.iter_mut().find(|known| known.name() == field.name()) {
         Some(known) => *known = field.clone(),
         None => fields.push(field.clone()),

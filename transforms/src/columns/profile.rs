@@ -2,12 +2,14 @@
 
 use arrow::datatypes::{DataType, Field};
 use forebay_analyze::{
-    CategoryAssociation, ColumnCorrelation, ColumnCounts, ColumnExamples, ColumnMoments, DistinctCount,
-    PROFILE_FREQUENT_VALUES, PROFILE_QUANTILE_PARTS, QuantileRequest, SampledQuantiles, SeriesShape, TokenVocabulary,
-    ValueShape, VocabularyOrder,
+    CategoryAssociation, ColumnCorrelation, ColumnCounts, ColumnExamples, ColumnMoments,
+    DistinctCount, PROFILE_FREQUENT_VALUES, PROFILE_QUANTILE_PARTS, QuantileRequest,
+    SampledQuantiles, SeriesShape, TokenVocabulary, ValueShape, VocabularyOrder,
 };
 use forebay_model::{Fault, Result, codes, logical_type};
-use forebay_plan::{AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_plan::{
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform,
+};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -71,8 +73,11 @@ impl ConfiguredTransform for ProfileColumns {
 
 impl Transform for ProfileColumns {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let mut asks: Vec<AnalyzerRequest> =
-            scope.columns(&self.columns)?.into_iter().flat_map(profile_requests).collect();
+        let mut asks: Vec<AnalyzerRequest> = scope
+            .columns(&self.columns)?
+            .into_iter()
+            .flat_map(profile_requests)
+            .collect();
         if let Some(pairs) = &self.pairs {
             asks.extend(pair_requests(&scope.columns(pairs)?)?);
         }
@@ -84,7 +89,10 @@ impl Transform for ProfileColumns {
 }
 
 fn is_category(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Utf8 | DataType::Boolean | DataType::Int8 | DataType::UInt8)
+    matches!(
+        data_type,
+        DataType::Utf8 | DataType::Boolean | DataType::Int8 | DataType::UInt8
+    )
 }
 
 /// What is asked about each two columns.
@@ -105,7 +113,10 @@ fn pair_requests(columns: &[&Field]) -> Result<Vec<AnalyzerRequest>> {
                 requests.push(AnalyzerRequest::new(ColumnCorrelation, names));
             }
             if kinds.iter().all(is_category) {
-                requests.push(AnalyzerRequest::new(CategoryAssociation { types: kinds }, names));
+                requests.push(AnalyzerRequest::new(
+                    CategoryAssociation { types: kinds },
+                    names,
+                ));
             }
         }
     }
@@ -113,8 +124,13 @@ fn pair_requests(columns: &[&Field]) -> Result<Vec<AnalyzerRequest>> {
 }
 
 /// What is asked about series, where the rows have some.
-fn series_request(series: &ProfileSeries, scope: &BindScope<'_>) -> Result<Option<AnalyzerRequest>> {
-    let (Some(time), Some(keys)) = (&scope.series.time, &scope.series.keys) else { return Ok(None) };
+fn series_request(
+    series: &ProfileSeries,
+    scope: &BindScope<'_>,
+) -> Result<Option<AnalyzerRequest>> {
+    let (Some(time), Some(keys)) = (&scope.series.time, &scope.series.keys) else {
+        return Ok(None);
+    };
     let is_there = |name: &String| scope.schema.field_with_name(name).is_ok();
     if keys.is_empty() || !keys.iter().chain([time]).all(is_there) {
         return Ok(None);
@@ -123,12 +139,25 @@ fn series_request(series: &ProfileSeries, scope: &BindScope<'_>) -> Result<Optio
     if !is_time(&logical_type(scope.field(time)?.data_type())) {
         return Ok(None);
     }
-    let types = keys.iter().map(|key| Ok(logical_type(scope.field(key)?.data_type()))).collect::<Result<Vec<_>>>()?;
+    let types = keys
+        .iter()
+        .map(|key| Ok(logical_type(scope.field(key)?.data_type())))
+        .collect::<Result<Vec<_>>>()?;
     if let Some(demand) = &series.demand {
         scope.numeric_columns(&[demand.as_str()].into_iter().collect())?;
     }
-    let analyzer = SeriesShape { keys: types, has_value: series.demand.is_some() };
-    Ok(Some(AnalyzerRequest::new(analyzer, [time].into_iter().chain(&series.demand).chain(keys).cloned())))
+    let analyzer = SeriesShape {
+        keys: types,
+        has_value: series.demand.is_some(),
+    };
+    Ok(Some(AnalyzerRequest::new(
+        analyzer,
+        [time]
+            .into_iter()
+            .chain(&series.demand)
+            .chain(keys)
+            .cloned(),
+    )))
 }
 
 /// What is asked about a column.
@@ -136,9 +165,13 @@ pub(crate) fn profile_requests(field: &Field) -> Vec<AnalyzerRequest> {
     let name = [field.name().as_str()];
     let mut requests = vec![AnalyzerRequest::new(ColumnCounts, name)];
     let data_type = logical_type(field.data_type());
-    let is_number = data_type.is_numeric() || data_type.is_temporal() || data_type == DataType::Boolean;
+    let is_number =
+        data_type.is_numeric() || data_type.is_temporal() || data_type == DataType::Boolean;
     let is_text = data_type == DataType::Utf8;
-    let is_list = matches!(data_type, DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..));
+    let is_list = matches!(
+        data_type,
+        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..)
+    );
     if data_type.is_numeric() || is_text || is_list {
         requests.push(AnalyzerRequest::new(ValueShape, name));
     }
@@ -146,10 +179,17 @@ pub(crate) fn profile_requests(field: &Field) -> Vec<AnalyzerRequest> {
         requests.push(AnalyzerRequest::new(ColumnMoments, name));
     }
     if is_number && data_type != DataType::Boolean {
-        let probabilities =
-            (0..=PROFILE_QUANTILE_PARTS).map(|part| part as f64 / PROFILE_QUANTILE_PARTS as f64).collect();
+        let probabilities = (0..=PROFILE_QUANTILE_PARTS)
+            .map(|part| part as f64 / PROFILE_QUANTILE_PARTS as f64)
+            .collect();
         let ask = QuantileRequest::Probabilities(probabilities);
-        requests.push(AnalyzerRequest::new(SampledQuantiles { epsilon: QUANTILE_ERROR, ask }, name));
+        requests.push(AnalyzerRequest::new(
+            SampledQuantiles {
+                epsilon: QUANTILE_ERROR,
+                ask,
+            },
+            name,
+        ));
     }
     if is_number || is_text {
         requests.push(AnalyzerRequest::new(DistinctCount::default(), name));

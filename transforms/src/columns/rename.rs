@@ -20,7 +20,11 @@ impl ConfiguredTransform for RenameColumns {
 
 impl Transform for RenameColumns {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let faults = self.0.keys().filter_map(|old| scope.field(old).err()).collect();
+        let faults = self
+            .0
+            .keys()
+            .filter_map(|old| scope.field(old).err())
+            .collect();
         if let Some(fault) = Fault::combine(faults) {
             return Err(fault);
         }

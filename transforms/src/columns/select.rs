@@ -19,6 +19,8 @@ impl ConfiguredTransform for SelectColumns {
 impl Transform for SelectColumns {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let fields = scope.columns(&self.0)?;
-        Ok(vec![PlanOp::keep_columns(fields.iter().map(|field| field.name()))])
+        Ok(vec![PlanOp::keep_columns(
+            fields.iter().map(|field| field.name()),
+        )])
     }
 }

@@ -35,16 +35,24 @@ impl ConfiguredTransform for ApplyBuckets {
 
 impl Transform for ApplyBuckets {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        if !self.boundaries.iter().is_sorted_by(|a, b| a < b) || self.boundaries.iter().any(|x| x.is_nan()) {
+        if !self.boundaries.iter().is_sorted_by(|a, b| a < b)
+            || self.boundaries.iter().any(|x| x.is_nan())
+        {
             return Err(bad_value("`boundaries` are not increasing"));
         }
-        let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
-            let boundaries = self.boundaries.clone();
-            let output = output_field(field, &self.suffix, DataType::Int32);
-            PlanOp::Map(MapOp::new([field.name()], [output], move |inputs, _| {
-                inputs.iter().map(|column| bucket_indices(column, &boundaries)).collect()
-            }))
-        });
+        let each = scope
+            .numeric_columns(&self.columns)?
+            .into_iter()
+            .map(|field| {
+                let boundaries = self.boundaries.clone();
+                let output = output_field(field, &self.suffix, DataType::Int32);
+                PlanOp::Map(MapOp::new([field.name()], [output], move |inputs, _| {
+                    inputs
+                        .iter()
+                        .map(|column| bucket_indices(column, &boundaries))
+                        .collect()
+                }))
+            });
         Ok(each.collect())
     }
 }

@@ -4,7 +4,8 @@ use arrow::datatypes::DataType;
 use forebay_analyze::QuantileRequest as Wanted;
 use forebay_model::Result;
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -42,11 +43,24 @@ pub struct Bucketize {
 }
 
 /// A question for the boundaries of `q` buckets.
-pub(super) fn ask_buckets(column: &str, q: u32, epsilon: Option<f64>, exact: bool) -> Result<AnalyzerRequest> {
+pub(super) fn ask_buckets(
+    column: &str,
+    q: u32,
+    epsilon: Option<f64>,
+    exact: bool,
+) -> Result<AnalyzerRequest> {
     if !(2..=1 << 20).contains(&q) {
-        return Err(bad_value(format!("`q` {q} is not between 2 and {}", 1 << 20)));
+        return Err(bad_value(format!(
+            "`q` {q} is not between 2 and {}",
+            1 << 20
+        )));
     }
-    ask_quantiles(column, Wanted::Buckets(q), epsilon.unwrap_or((1.0 / f64::from(q)).min(0.01)), exact)
+    ask_quantiles(
+        column,
+        Wanted::Buckets(q),
+        epsilon.unwrap_or((1.0 / f64::from(q)).min(0.01)),
+        exact,
+    )
 }
 
 impl ConfiguredTransform for Bucketize {
@@ -55,14 +69,24 @@ impl ConfiguredTransform for Bucketize {
 
 impl Transform for Bucketize {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
-            let ask = ask_buckets(field.name(), self.q, self.epsilon, self.exact)?;
-            let output = output_field(field, &self.suffix, DataType::Int32);
-            Ok(PlanOp::Map(MapOp::fitted([field.name()], [output], [ask], move |findings| {
-                let boundaries = finding_at(findings, 0)?.numbers("boundary")?;
-                Ok(LoweredMap::unary(move |column| bucket_indices(column, &boundaries)))
-            })))
-        });
+        let each = scope
+            .numeric_columns(&self.columns)?
+            .into_iter()
+            .map(|field| {
+                let ask = ask_buckets(field.name(), self.q, self.epsilon, self.exact)?;
+                let output = output_field(field, &self.suffix, DataType::Int32);
+                Ok(PlanOp::Map(MapOp::fitted(
+                    [field.name()],
+                    [output],
+                    [ask],
+                    move |findings| {
+                        let boundaries = finding_at(findings, 0)?.numbers("boundary")?;
+                        Ok(LoweredMap::unary(move |column| {
+                            bucket_indices(column, &boundaries)
+                        }))
+                    },
+                )))
+            });
         each.collect()
     }
 }

@@ -17,7 +17,11 @@ pub(super) fn bucket_indices(column: &ArrayRef, boundaries: &[f64]) -> Result<Ar
     ) -> ArrayRef {
         let last = boundaries.len() as i32;
         let bucket = |x: f64| {
-            if x.is_nan() { last } else { boundaries.partition_point(|boundary| *boundary <= x) as i32 }
+            if x.is_nan() {
+                last
+            } else {
+                boundaries.partition_point(|boundary| *boundary <= x) as i32
+            }
         };
         let buckets: Int32Array = array.unary::<_, Int32Type>(|x| bucket(value(x)));
         Arc::new(buckets)
@@ -42,8 +46,11 @@ pub(super) fn interpolated_rank(boundaries: &[f64], x: f64) -> f64 {
         (_, None) => 1.0,
         (Some(index), Some(next)) => {
             let before = boundaries[index];
-            let share =
-                if before.is_finite() && next.is_finite() { scaled_distance(x, before, before, *next) } else { 0.0 };
+            let share = if before.is_finite() && next.is_finite() {
+                scaled_distance(x, before, before, *next)
+            } else {
+                0.0
+            };
             (index as f64 + share) / (boundaries.len() - 1) as f64
         }
     }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, PrimitiveArray, downcast_integer_array};
+use arrow::array::{
+    ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, PrimitiveArray, downcast_integer_array,
+};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use forebay_model::{Fault, Result};
@@ -42,29 +44,43 @@ impl ConfiguredTransform for Clip {
 
 impl Transform for Clip {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let (min, max) = (self.min.unwrap_or(f64::NEG_INFINITY), self.max.unwrap_or(f64::INFINITY));
+        let (min, max) = (
+            self.min.unwrap_or(f64::NEG_INFINITY),
+            self.max.unwrap_or(f64::INFINITY),
+        );
         if self.min.is_none() && self.max.is_none() {
             return Err(bad_value("`clip` needs `min`, `max` or both"));
         }
         if min.is_nan() || max.is_nan() || min > max {
             return Err(bad_value(format!("`min` {min} is above `max` {max}")));
         }
-        let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
-            let out = match field.data_type() {
-                DataType::Float16 => DataType::Float32,
-                other if other.is_decimal() => DataType::Float64,
-                other => other.clone(),
-            };
-            if out.is_integer() && min.ceil() > max.floor() {
-                let message = format!("no whole number lies between `min` {min} and `max` {max}");
-                return Err(bad_value(message).column(field.name()).hint("cast the column to float64 first"));
-            }
-            Ok(PlanOp::Map(MapOp::new(
-                [field.name()],
-                [output_field(field, &self.suffix, out.clone())],
-                move |inputs, _| inputs.iter().map(|column| clip_column(column, &out, min, max)).collect(),
-            )))
-        });
+        let each = scope
+            .numeric_columns(&self.columns)?
+            .into_iter()
+            .map(|field| {
+                let out = match field.data_type() {
+                    DataType::Float16 => DataType::Float32,
+                    other if other.is_decimal() => DataType::Float64,
+                    other => other.clone(),
+                };
+                if out.is_integer() && min.ceil() > max.floor() {
+                    let message =
+                        format!("no whole number lies between `min` {min} and `max` {max}");
+                    return Err(bad_value(message)
+                        .column(field.name())
+                        .hint("cast the column to float64 first"));
+                }
+                Ok(PlanOp::Map(MapOp::new(
+                    [field.name()],
+                    [output_field(field, &self.suffix, out.clone())],
+                    move |inputs, _| {
+                        inputs
+                            .iter()
+                            .map(|column| clip_column(column, &out, min, max))
+                            .collect()
+                    },
+                )))
+            });
         each.collect()
     }
 }
@@ -73,7 +89,11 @@ fn clip_column(column: &ArrayRef, out: &DataType, min: f64, max: f64) -> Result<
     if !out.is_integer() {
         return map_doubles(column, out, |value| value.clamp(min, max));
     }
-    let column = if column.data_type() == out { column } else { &cast(column, out)? };
+    let column = if column.data_type() == out {
+        column
+    } else {
+        &cast(column, out)?
+    };
     let (min, max) = (min.ceil() as i128, max.floor() as i128);
     Ok(downcast_integer_array!(
         column => {
@@ -84,7 +104,11 @@ fn clip_column(column: &ArrayRef, out: &DataType, min: f64, max: f64) -> Result<
 }
 
 /// Bounds that the type cannot hold become its own.
-fn clip_integers<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, min: i128, max: i128) -> PrimitiveArray<T>
+fn clip_integers<T: ArrowPrimitiveType>(
+    array: &PrimitiveArray<T>,
+    min: i128,
+    max: i128,
+) -> PrimitiveArray<T>
 where
     T::Native: Into<i128> + TryFrom<i128>,
 {

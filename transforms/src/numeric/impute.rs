@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, DictionaryArray, Float64Array, Int64Array, PrimitiveArray, Scalar as One,
-    StringArray,
+    Array, ArrayRef, AsArray, BooleanArray, DictionaryArray, Float64Array, Int64Array,
+    PrimitiveArray, Scalar as One, StringArray,
 };
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{CastOptions, cast, cast_with_options, concat, is_null, or};
@@ -12,7 +12,8 @@ use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float32Type, Float64
 use forebay_analyze::{ColumnMoments, QuantileRequest as Wanted, TokenVocabulary, VocabularyOrder};
 use forebay_model::{Fault, Finding, Result, TextRef, codes};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -119,16 +120,31 @@ impl ConfiguredTransform for Impute {
 impl Transform for Impute {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let fields = match self.with {
-            ImputeStrategy::Mean | ImputeStrategy::Median => scope.numeric_columns(&self.columns)?,
-            _ => scope.typed_columns(&self.columns, "a plain value", |field| !field.data_type().is_nested())?,
+            ImputeStrategy::Mean | ImputeStrategy::Median => {
+                scope.numeric_columns(&self.columns)?
+            }
+            _ => scope.typed_columns(&self.columns, "a plain value", |field| {
+                !field.data_type().is_nested()
+            })?,
         };
         let mut ops = Vec::new();
         for field in fields {
             if self.indicator {
-                let output = Field::new(format!("{}_missing", field.name()), DataType::Boolean, false);
-                ops.push(PlanOp::Map(MapOp::new([field.name()], [output], |inputs, _| {
-                    inputs.iter().map(|column| Ok(Arc::new(missing_mask(column)?) as ArrayRef)).collect()
-                })));
+                let output = Field::new(
+                    format!("{}_missing", field.name()),
+                    DataType::Boolean,
+                    false,
+                );
+                ops.push(PlanOp::Map(MapOp::new(
+                    [field.name()],
+                    [output],
+                    |inputs, _| {
+                        inputs
+                            .iter()
+                            .map(|column| Ok(Arc::new(missing_mask(column)?) as ArrayRef))
+                            .collect()
+                    },
+                )));
             }
             ops.push(PlanOp::Map(self.fill_map(field)?));
         }
@@ -140,30 +156,48 @@ impl Impute {
     fn fill_map(&self, field: &Field) -> Result<MapOp> {
         let name = field.name();
         let fits = match self.with {
-            ImputeStrategy::Mean | ImputeStrategy::Median if field.data_type().is_integer() => DataType::Float64,
+            ImputeStrategy::Mean | ImputeStrategy::Median if field.data_type().is_integer() => {
+                DataType::Float64
+            }
             _ => field.data_type().clone(),
         };
-        let output = Field::new(output_name(name, &self.suffix), fits.clone(), field.is_nullable());
+        let output = Field::new(
+            output_name(name, &self.suffix),
+            fits.clone(),
+            field.is_nullable(),
+        );
         let (asks, learn): (Vec<AnalyzerRequest>, FillExtractor) = match &self.with {
             ImputeStrategy::Constant(value) => {
                 let value = cast_fill_value(constant_array(value), &fits, name)?;
-                return Ok(MapOp::new([name], [output.with_nullable(false)], move |inputs, _| {
-                    inputs.iter().map(|column| fill_column(column, &fits, &value)).collect()
-                }));
+                return Ok(MapOp::new(
+                    [name],
+                    [output.with_nullable(false)],
+                    move |inputs, _| {
+                        inputs
+                            .iter()
+                            .map(|column| fill_column(column, &fits, &value))
+                            .collect()
+                    },
+                ));
             }
-            ImputeStrategy::Mean => {
-                (vec![AnalyzerRequest::new(ColumnMoments, [name])], |finding| mean_or_median(finding, "mean"))
-            }
+            ImputeStrategy::Mean => (
+                vec![AnalyzerRequest::new(ColumnMoments, [name])],
+                |finding| mean_or_median(finding, "mean"),
+            ),
             ImputeStrategy::Median => {
                 let wanted = Wanted::Probabilities(vec![0.5]);
-                (vec![ask_quantiles(name, wanted, self.epsilon, self.exact)?], |finding| {
-                    mean_or_median(finding, "value")
-                })
+                (
+                    vec![ask_quantiles(name, wanted, self.epsilon, self.exact)?],
+                    |finding| mean_or_median(finding, "value"),
+                )
             }
             ImputeStrategy::Mode => {
                 // Two, because the first may be the text `NaN`.
-                let vocabulary =
-                    TokenVocabulary { min_count: 1, top_k: Some(2), order: VocabularyOrder::CountThenValue };
+                let vocabulary = TokenVocabulary {
+                    min_count: 1,
+                    top_k: Some(2),
+                    order: VocabularyOrder::CountThenValue,
+                };
                 let of_floats = field.data_type().is_floating();
                 let learn: FillExtractor = if of_floats {
                     |finding| most_frequent(finding, true)
@@ -174,16 +208,22 @@ impl Impute {
             }
         };
         let name = name.clone();
-        Ok(MapOp::fitted([name.clone()], [output], asks, move |findings| {
-            let value =
-                learn(finding_at(findings, 0)?)?.map(|value| cast_fill_value(value, &fits, &name)).transpose()?;
-            let fits = fits.clone();
-            Ok(LoweredMap::unary(move |column| match &value {
-                Some(value) => fill_column(column, &fits, value),
-                None if fits.is_string() => Ok(column.clone()),
-                None => Ok(cast(column, &fits)?),
-            }))
-        }))
+        Ok(MapOp::fitted(
+            [name.clone()],
+            [output],
+            asks,
+            move |findings| {
+                let value = learn(finding_at(findings, 0)?)?
+                    .map(|value| cast_fill_value(value, &fits, &name))
+                    .transpose()?;
+                let fits = fits.clone();
+                Ok(LoweredMap::unary(move |column| match &value {
+                    Some(value) => fill_column(column, &fits, value),
+                    None if fits.is_string() => Ok(column.clone()),
+                    None => Ok(cast(column, &fits)?),
+                }))
+            },
+        ))
     }
 }
 
@@ -195,7 +235,10 @@ fn mean_or_median(finding: &Finding, name: &str) -> Result<Option<ArrayRef>> {
 fn most_frequent(finding: &Finding, of_floats: bool) -> Result<Option<ArrayRef>> {
     let tokens = finding.column("token")?;
     let text = TextRef::new(tokens).ok_or_else(|| Fault::internal("a vocabulary is not text"))?;
-    let first = text.iter().flatten().find(|token| !of_floats || *token != "NaN");
+    let first = text
+        .iter()
+        .flatten()
+        .find(|token| !of_floats || *token != "NaN");
     Ok(first.map(|token| Arc::new(StringArray::from(vec![token])) as ArrayRef))
 }
 
@@ -214,7 +257,11 @@ fn cast_fill_value(value: ArrayRef, wanted: &DataType, column: &str) -> Result<A
         let message = format!("`{column}` is {wanted}, which the value to fill in does not fit");
         Fault::new(codes::COLUMN_TYPE, message).column(column)
     };
-    let fraction = || value.as_primitive_opt::<Float64Type>().is_some_and(|number| number.value(0).fract() != 0.0);
+    let fraction = || {
+        value
+            .as_primitive_opt::<Float64Type>()
+            .is_some_and(|number| number.value(0).fract() != 0.0)
+    };
     let same_kind = match value.data_type() {
         DataType::Boolean => *wanted == DataType::Boolean,
         DataType::Utf8 => true,
@@ -223,7 +270,10 @@ fn cast_fill_value(value: ArrayRef, wanted: &DataType, column: &str) -> Result<A
     if !same_kind {
         return Err(misfit());
     }
-    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let options = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
     cast_with_options(&value, wanted, &options).map_err(|error| misfit().cause(error))
 }
 
@@ -237,13 +287,24 @@ fn missing_mask(column: &ArrayRef) -> Result<BooleanArray> {
         array: &PrimitiveArray<T>,
         is_nan: impl Fn(T::Native) -> bool,
     ) -> BooleanArray {
-        BooleanArray::new(array.values().iter().map(|value| is_nan(*value)).collect(), None)
+        BooleanArray::new(
+            array.values().iter().map(|value| is_nan(*value)).collect(),
+            None,
+        )
     }
     Ok(match column.data_type() {
-        DataType::Float64 => or(&null, &nan::<Float64Type>(column.as_primitive(), f64::is_nan))?,
-        DataType::Float32 => or(&null, &nan::<Float32Type>(column.as_primitive(), f32::is_nan))?,
+        DataType::Float64 => or(
+            &null,
+            &nan::<Float64Type>(column.as_primitive(), f64::is_nan),
+        )?,
+        DataType::Float32 => or(
+            &null,
+            &nan::<Float32Type>(column.as_primitive(), f32::is_nan),
+        )?,
         DataType::Float16 => missing_mask(&cast(column, &DataType::Float32)?)?,
-        DataType::Dictionary(_, value) if value.is_floating() => missing_mask(&cast(column, value)?)?,
+        DataType::Dictionary(_, value) if value.is_floating() => {
+            missing_mask(&cast(column, value)?)?
+        }
         _ => null,
     })
 }
@@ -256,10 +317,15 @@ fn fill_floats<T: ArrowPrimitiveType>(
 ) -> Result<ArrayRef> {
     let array = column.as_primitive::<T>();
     let value = value.as_primitive::<T>().value(0);
-    let mut values: Vec<T::Native> =
-        array.values().iter().map(|held| if is_nan(*held) { value } else { *held }).collect();
+    let mut values: Vec<T::Native> = array
+        .values()
+        .iter()
+        .map(|held| if is_nan(*held) { value } else { *held })
+        .collect();
     if let Some(nulls) = array.nulls().filter(|nulls| nulls.null_count() > 0) {
-        (!nulls.inner()).set_indices().for_each(|row| values[row] = value);
+        (!nulls.inner())
+            .set_indices()
+            .for_each(|row| values[row] = value);
     }
     Ok(Arc::new(PrimitiveArray::<T>::new(values.into(), None)))
 }
@@ -277,14 +343,32 @@ fn fill_column(column: &ArrayRef, fits: &DataType, value: &ArrayRef) -> Result<A
         // The value becomes one more entry of the dictionary.
         let entries = concat(&[dictionary.values(), &cast(value, values)?])?;
         let last = dictionary.values().len() as i32;
-        let keys = dictionary.keys().iter().map(|key| Some(key.unwrap_or(last)));
-        return Ok(Arc::new(DictionaryArray::<Int32Type>::try_new(keys.collect(), entries)?));
+        let keys = dictionary
+            .keys()
+            .iter()
+            .map(|key| Some(key.unwrap_or(last)));
+        return Ok(Arc::new(DictionaryArray::<Int32Type>::try_new(
+            keys.collect(),
+            entries,
+        )?));
     }
-    let layout = if fits.is_string() && column.data_type().is_string() { column.data_type() } else { fits };
-    let column = if column.data_type() == layout { column } else { &cast(column, layout)? };
+    let layout = if fits.is_string() && column.data_type().is_string() {
+        column.data_type()
+    } else {
+        fits
+    };
+    let column = if column.data_type() == layout {
+        column
+    } else {
+        &cast(column, layout)?
+    };
     match column.data_type() {
-        DataType::Float32 => return fill_floats::<Float32Type>(column, &cast(value, layout)?, f32::is_nan),
-        DataType::Float64 => return fill_floats::<Float64Type>(column, &cast(value, layout)?, f64::is_nan),
+        DataType::Float32 => {
+            return fill_floats::<Float32Type>(column, &cast(value, layout)?, f32::is_nan);
+        }
+        DataType::Float64 => {
+            return fill_floats::<Float64Type>(column, &cast(value, layout)?, f64::is_nan);
+        }
         _ => {}
     }
     let missing = missing_mask(column)?;

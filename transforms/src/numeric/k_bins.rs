@@ -4,7 +4,8 @@ use arrow::datatypes::DataType;
 use forebay_analyze::{ColumnMoments, QuantileRequest as Wanted};
 use forebay_model::{Finding, Result, lerp};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -64,40 +65,62 @@ impl Transform for KBins {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let bins = self.bins;
         if !(2..=1 << 20).contains(&bins) {
-            return Err(bad_value(format!("`bins` {bins} is not between 2 and {}", 1 << 20)));
+            return Err(bad_value(format!(
+                "`bins` {bins} is not between 2 and {}",
+                1 << 20
+            )));
         }
-        let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
-            let (strategy, name) = (self.strategy, field.name().clone());
-            let ask = match strategy {
-                BinStrategy::Uniform => AnalyzerRequest::new(ColumnMoments, [field.name()]),
-                BinStrategy::Quantile => {
-                    let wanted = (0..=bins).map(|k| f64::from(k) / f64::from(bins)).collect();
-                    let epsilon = self.epsilon.unwrap_or((1.0 / f64::from(bins)).min(0.01));
-                    ask_quantiles(field.name(), Wanted::Probabilities(wanted), epsilon, self.exact)?
-                }
-            };
-            let output = output_field(field, &self.suffix, DataType::Int32);
-            Ok(PlanOp::Map(MapOp::fitted([field.name()], [output], [ask], move |findings| {
-                let finding = finding_at(findings, 0)?;
-                let edges = match strategy {
-                    BinStrategy::Uniform => uniform_edges(finding, bins, &name)?,
-                    BinStrategy::Quantile => quantile_edges(finding)?,
+        let each = scope
+            .numeric_columns(&self.columns)?
+            .into_iter()
+            .map(|field| {
+                let (strategy, name) = (self.strategy, field.name().clone());
+                let ask = match strategy {
+                    BinStrategy::Uniform => AnalyzerRequest::new(ColumnMoments, [field.name()]),
+                    BinStrategy::Quantile => {
+                        let wanted = (0..=bins).map(|k| f64::from(k) / f64::from(bins)).collect();
+                        let epsilon = self.epsilon.unwrap_or((1.0 / f64::from(bins)).min(0.01));
+                        ask_quantiles(
+                            field.name(),
+                            Wanted::Probabilities(wanted),
+                            epsilon,
+                            self.exact,
+                        )?
+                    }
                 };
-                Ok(LoweredMap::unary(move |column| bucket_indices(column, &edges)))
-            })))
-        });
+                let output = output_field(field, &self.suffix, DataType::Int32);
+                Ok(PlanOp::Map(MapOp::fitted(
+                    [field.name()],
+                    [output],
+                    [ask],
+                    move |findings| {
+                        let finding = finding_at(findings, 0)?;
+                        let edges = match strategy {
+                            BinStrategy::Uniform => uniform_edges(finding, bins, &name)?,
+                            BinStrategy::Quantile => quantile_edges(finding)?,
+                        };
+                        Ok(LoweredMap::unary(move |column| {
+                            bucket_indices(column, &edges)
+                        }))
+                    },
+                )))
+            });
         each.collect()
     }
 }
 
 fn uniform_edges(finding: &Finding, bins: u32, name: &str) -> Result<Vec<f64>> {
-    let (Some(min), Some(max)) = (finding.number("min")?, finding.number("max")?) else { return Ok(Vec::new()) };
+    let (Some(min), Some(max)) = (finding.number("min")?, finding.number("max")?) else {
+        return Ok(Vec::new());
+    };
     if !min.is_finite() || !max.is_finite() {
         let fault = forebay_model::Fault::new(
             forebay_model::codes::NOT_FINITE,
             format!("`{name}` has infinite values, between which there are no bins of equal width"),
         );
-        return Err(fault.column(name).hint("`clip` before this step, or set `strategy: quantile`"));
+        return Err(fault
+            .column(name)
+            .hint("`clip` before this step, or set `strategy: quantile`"));
     }
     // As numpy.linspace does, where the distance does not overflow.
     let (bins_wide, width) = (f64::from(bins), (max - min) / f64::from(bins));
@@ -110,9 +133,16 @@ fn uniform_edges(finding: &Finding, bins: u32, name: &str) -> Result<Vec<f64>> {
 
 /// The inner edges of bins of about equal size. Artifacts of earlier programs hold no others.
 fn quantile_edges(finding: &Finding) -> Result<Vec<f64>> {
-    let (probabilities, values) = (finding.numbers("probability")?, doubles(finding.column("value")?)?);
+    let (probabilities, values) = (
+        finding.numbers("probability")?,
+        doubles(finding.column("value")?)?,
+    );
     let edges = values.iter().flatten();
-    Ok(if probabilities.first() == Some(&0.0) { inner_edges(edges) } else { dedup_edges(edges) })
+    Ok(if probabilities.first() == Some(&0.0) {
+        inner_edges(edges)
+    } else {
+        dedup_edges(edges)
+    })
 }
 
 /// The edges between the least and the greatest one, of which each counts once.

@@ -31,18 +31,31 @@ impl ConfiguredTransform for Log1p {
 
 impl Transform for Log1p {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
-            let out = float_type(field.data_type());
-            PlanOp::Map(MapOp::new(
-                [field.name()],
-                [output_field(field, &self.suffix, out.clone())],
-                move |inputs, _| {
-                    let short = |column: &ArrayRef| *column.data_type() == DataType::Float32;
-                    let each = |column| map_doubles(column, &out, if short(column) { ln_1p_short } else { f64::ln_1p });
-                    inputs.iter().map(each).collect()
-                },
-            ))
-        });
+        let each = scope
+            .numeric_columns(&self.columns)?
+            .into_iter()
+            .map(|field| {
+                let out = float_type(field.data_type());
+                PlanOp::Map(MapOp::new(
+                    [field.name()],
+                    [output_field(field, &self.suffix, out.clone())],
+                    move |inputs, _| {
+                        let short = |column: &ArrayRef| *column.data_type() == DataType::Float32;
+                        let each = |column| {
+                            map_doubles(
+                                column,
+                                &out,
+                                if short(column) {
+                                    ln_1p_short
+                                } else {
+                                    f64::ln_1p
+                                },
+                            )
+                        };
+                        inputs.iter().map(each).collect()
+                    },
+                ))
+            });
         Ok(each.collect())
     }
 }
@@ -71,11 +84,19 @@ fn ln_1p_short(x: f64) -> f64 {
     let m = f64::from_bits((shifted & 0x000f_ffff_ffff_ffff).wrapping_add(HALF_ROOT));
     let s = (m - 1.0) / (m + 1.0);
     let z = s * s;
-    let tail = POLYNOMIAL.iter().rev().fold(0.0, |sum, term| sum * z + term) * z;
+    let tail = POLYNOMIAL
+        .iter()
+        .rev()
+        .fold(0.0, |sum, term| sum * z + term)
+        * z;
     let whole = k as f64 * std::f64::consts::LN_2 + (2.0 * s + s * tail);
     let near = x - x * x * (0.5 - x * (1.0 / 3.0 - x * (0.25 - x * 0.2)));
     let finite = if x.abs() < 1.0 / 1024.0 { near } else { whole };
-    if x > -1.0 && x < f64::INFINITY { finite } else { x.ln_1p() }
+    if x > -1.0 && x < f64::INFINITY {
+        finite
+    } else {
+        x.ln_1p()
+    }
 }
 
 #[cfg(test)]
@@ -88,15 +109,34 @@ mod tests {
         let mut seen = 0;
         while x < f32::MAX / 2.0 {
             for x in [x, -x.min(0.99999)] {
-                let (ours, theirs) = (ln_1p_short(f64::from(x)) as f32, f64::from(x).ln_1p() as f32);
-                assert_eq!(ours.to_bits(), theirs.to_bits(), "{x:e}: {ours:e} is not {theirs:e}");
+                let (ours, theirs) = (
+                    ln_1p_short(f64::from(x)) as f32,
+                    f64::from(x).ln_1p() as f32,
+                );
+                assert_eq!(
+                    ours.to_bits(),
+                    theirs.to_bits(),
+                    "{x:e}: {ours:e} is not {theirs:e}"
+                );
             }
             x *= 1.000_37;
             seen += 1;
         }
         assert!(seen > 100_000);
-        for x in [0.0, -0.0, f64::NAN, f64::INFINITY, -1.0, -2.0, f64::NEG_INFINITY] {
-            assert_eq!(ln_1p_short(x).to_bits() << 1, x.ln_1p().to_bits() << 1, "{x}");
+        for x in [
+            0.0,
+            -0.0,
+            f64::NAN,
+            f64::INFINITY,
+            -1.0,
+            -2.0,
+            f64::NEG_INFINITY,
+        ] {
+            assert_eq!(
+                ln_1p_short(x).to_bits() << 1,
+                x.ln_1p().to_bits() << 1,
+                "{x}"
+            );
         }
     }
 }

@@ -96,7 +96,17 @@ impl Transform for MinMax {
         };
         fields
             .into_iter()
-            .map(|field| scale_by_moments(scope, field, &self.by, &self.suffix, scaler, flat(0.0), scale))
+            .map(|field| {
+                scale_by_moments(
+                    scope,
+                    field,
+                    &self.by,
+                    &self.suffix,
+                    scaler,
+                    flat(0.0),
+                    scale,
+                )
+            })
             .collect()
     }
 }

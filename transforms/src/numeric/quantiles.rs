@@ -1,7 +1,9 @@
 //! `quantiles`: the rank of a value among the data.
 
 use forebay_model::Result;
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform};
+use forebay_plan::{
+    BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,16 +50,26 @@ impl ConfiguredTransform for QuantileRanks {
 
 impl Transform for QuantileRanks {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
-            let ask = ask_buckets(field.name(), self.q, self.epsilon, self.exact)?;
-            let out = float_type(field.data_type());
-            let output = output_field(field, &self.suffix, out.clone());
-            Ok(PlanOp::Map(MapOp::fitted([field.name()], [output], [ask], move |findings| {
-                let boundaries = finding_at(findings, 0)?.numbers("boundary")?;
-                let out = out.clone();
-                Ok(LoweredMap::unary(move |column| map_doubles(column, &out, |x| interpolated_rank(&boundaries, x))))
-            })))
-        });
+        let each = scope
+            .numeric_columns(&self.columns)?
+            .into_iter()
+            .map(|field| {
+                let ask = ask_buckets(field.name(), self.q, self.epsilon, self.exact)?;
+                let out = float_type(field.data_type());
+                let output = output_field(field, &self.suffix, out.clone());
+                Ok(PlanOp::Map(MapOp::fitted(
+                    [field.name()],
+                    [output],
+                    [ask],
+                    move |findings| {
+                        let boundaries = finding_at(findings, 0)?.numbers("boundary")?;
+                        let out = out.clone();
+                        Ok(LoweredMap::unary(move |column| {
+                            map_doubles(column, &out, |x| interpolated_rank(&boundaries, x))
+                        }))
+                    },
+                )))
+            });
         each.collect()
     }
 }

@@ -2,12 +2,16 @@
 
 use forebay_analyze::QuantileRequest as Wanted;
 use forebay_model::{Result, scaled_distance};
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform};
+use forebay_plan::{
+    BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::{ask_quantiles, bad_value, doubles, finding_at, float_type, map_doubles, output_field};
+use crate::shared::{
+    ask_quantiles, bad_value, doubles, finding_at, float_type, map_doubles, output_field,
+};
 
 /// `(x - median) / (upper - lower)`, where lower and upper are quantiles, by default the quartiles.
 ///
@@ -57,26 +61,41 @@ impl ConfiguredTransform for RobustScale {
 impl Transform for RobustScale {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         if !(0.0 <= self.lower && self.lower < self.upper && self.upper <= 1.0) {
-            return Err(bad_value("`lower` and `upper` are probabilities, `lower` below `upper`"));
+            return Err(bad_value(
+                "`lower` and `upper` are probabilities, `lower` below `upper`",
+            ));
         }
-        let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
-            let wanted = Wanted::Probabilities(vec![self.lower, 0.5, self.upper]);
-            let ask = ask_quantiles(field.name(), wanted, self.epsilon, self.exact)?;
-            let out = float_type(field.data_type());
-            let output = output_field(field, &self.suffix, out.clone());
-            Ok(PlanOp::Map(MapOp::fitted([field.name()], [output], [ask], move |findings| {
-                let values: Vec<Option<f64>> = doubles(finding_at(findings, 0)?.column("value")?)?.iter().collect();
-                let (median, lower, upper) = match values[..] {
-                    [Some(lower), Some(median), Some(upper)] if upper == lower => (median, 0.0, 1.0),
-                    [Some(lower), Some(median), Some(upper)] => (median, lower, upper),
-                    _ => (0.0, 0.0, 1.0),
-                };
-                let out = out.clone();
-                Ok(LoweredMap::unary(move |column| {
-                    map_doubles(column, &out, |x| scaled_distance(x, median, lower, upper))
-                }))
-            })))
-        });
+        let each = scope
+            .numeric_columns(&self.columns)?
+            .into_iter()
+            .map(|field| {
+                let wanted = Wanted::Probabilities(vec![self.lower, 0.5, self.upper]);
+                let ask = ask_quantiles(field.name(), wanted, self.epsilon, self.exact)?;
+                let out = float_type(field.data_type());
+                let output = output_field(field, &self.suffix, out.clone());
+                Ok(PlanOp::Map(MapOp::fitted(
+                    [field.name()],
+                    [output],
+                    [ask],
+                    move |findings| {
+                        let values: Vec<Option<f64>> =
+                            doubles(finding_at(findings, 0)?.column("value")?)?
+                                .iter()
+                                .collect();
+                        let (median, lower, upper) = match values[..] {
+                            [Some(lower), Some(median), Some(upper)] if upper == lower => {
+                                (median, 0.0, 1.0)
+                            }
+                            [Some(lower), Some(median), Some(upper)] => (median, lower, upper),
+                            _ => (0.0, 0.0, 1.0),
+                        };
+                        let out = out.clone();
+                        Ok(LoweredMap::unary(move |column| {
+                            map_doubles(column, &out, |x| scaled_distance(x, median, lower, upper))
+                        }))
+                    },
+                )))
+            });
         each.collect()
     }
 }

@@ -69,21 +69,42 @@ impl Transform for Standardize {
             let mean = learned.mean.unwrap_or(0.0);
             let freedom = learned.count.saturating_sub(ddof);
             let var = match learned.var {
-                Some(var) if freedom > 0 && ddof > 0 => var * (learned.count as f64 / freedom as f64),
+                Some(var) if freedom > 0 && ddof > 0 => {
+                    var * (learned.count as f64 / freedom as f64)
+                }
                 Some(var) if freedom > 0 => var,
                 _ => 0.0,
             };
             match (var == 0.0, zero_variance) {
-                (false, _) => ZScoreScaler { mean, deviation: var.sqrt(), factor: 1.0 },
-                (true, ZeroVariance::Centre) => ZScoreScaler { mean, deviation: 1.0, factor: 1.0 },
-                (true, ZeroVariance::Zero) => ZScoreScaler { mean, deviation: 1.0, factor: 0.0 },
+                (false, _) => ZScoreScaler {
+                    mean,
+                    deviation: var.sqrt(),
+                    factor: 1.0,
+                },
+                (true, ZeroVariance::Centre) => ZScoreScaler {
+                    mean,
+                    deviation: 1.0,
+                    factor: 1.0,
+                },
+                (true, ZeroVariance::Zero) => ZScoreScaler {
+                    mean,
+                    deviation: 1.0,
+                    factor: 0.0,
+                },
             }
         };
-        let unseen = ZScoreScaler { mean: 0.0, deviation: 1.0, factor: 1.0 };
-        let scale = |scaler: ZScoreScaler, x: f64| (x - scaler.mean) / scaler.deviation * scaler.factor;
+        let unseen = ZScoreScaler {
+            mean: 0.0,
+            deviation: 1.0,
+            factor: 1.0,
+        };
+        let scale =
+            |scaler: ZScoreScaler, x: f64| (x - scaler.mean) / scaler.deviation * scaler.factor;
         fields
             .into_iter()
-            .map(|field| scale_by_moments(scope, field, &self.by, &self.suffix, scaler, unseen, scale))
+            .map(|field| {
+                scale_by_moments(scope, field, &self.by, &self.suffix, scaler, unseen, scale)
+            })
             .collect()
     }
 }

@@ -1,8 +1,8 @@
 //! What [`aggregate`](crate::aggregate) computes of a column: `agg::sum("qty")`.
 
 use super::aggregate::{
-    AggregateByTime, AggregateExpression, AggregateList, AggregateQuantile, AggregateTopK, AggregateWeightedMean,
-    ListOverflow,
+    AggregateByTime, AggregateExpression, AggregateList, AggregateQuantile, AggregateTopK,
+    AggregateWeightedMean, ListOverflow,
 };
 
 macro_rules! functions {
@@ -45,37 +45,60 @@ functions! {
 
 /// A quantile of numbers; `q` is the share of values below it, from 0 to 1.
 pub fn quantile(column: impl Into<String>, q: f64) -> AggregateExpression {
-    AggregateExpression::Quantile(AggregateQuantile { column: column.into(), q })
+    AggregateExpression::Quantile(AggregateQuantile {
+        column: column.into(),
+        q,
+    })
 }
 
 /// The mean of numbers, weighted by another column.
 pub fn weighted_mean(column: impl Into<String>, weight: impl Into<String>) -> AggregateExpression {
-    AggregateExpression::WeightedMean(AggregateWeightedMean { column: column.into(), weight: weight.into() })
+    AggregateExpression::WeightedMean(AggregateWeightedMean {
+        column: column.into(),
+        weight: weight.into(),
+    })
 }
 
 /// The value of the row with the least time.
 pub fn first_by(column: impl Into<String>, time: impl Into<String>) -> AggregateExpression {
-    AggregateExpression::FirstBy(AggregateByTime { column: column.into(), time: time.into() })
+    AggregateExpression::FirstBy(AggregateByTime {
+        column: column.into(),
+        time: time.into(),
+    })
 }
 
 /// The value of the row with the greatest time.
 pub fn last_by(column: impl Into<String>, time: impl Into<String>) -> AggregateExpression {
-    AggregateExpression::LastBy(AggregateByTime { column: column.into(), time: time.into() })
+    AggregateExpression::LastBy(AggregateByTime {
+        column: column.into(),
+        time: time.into(),
+    })
 }
 
 /// The `k` most frequent values as a list.
 pub fn top_k(column: impl Into<String>, k: u32) -> AggregateExpression {
-    AggregateExpression::TopK(AggregateTopK { column: column.into(), k })
+    AggregateExpression::TopK(AggregateTopK {
+        column: column.into(),
+        k,
+    })
 }
 
 /// The values as a list; a group with more than `limit` is a fault.
 pub fn list(column: impl Into<String>, limit: u32) -> AggregateExpression {
     let beyond = ListOverflow::Error;
-    AggregateExpression::List(AggregateList { column: column.into(), limit, beyond })
+    AggregateExpression::List(AggregateList {
+        column: column.into(),
+        limit,
+        beyond,
+    })
 }
 
 /// The first `limit` values as a list.
 pub fn list_truncated(column: impl Into<String>, limit: u32) -> AggregateExpression {
     let beyond = ListOverflow::Truncate;
-    AggregateExpression::List(AggregateList { column: column.into(), limit, beyond })
+    AggregateExpression::List(AggregateList {
+        column: column.into(),
+        limit,
+        beyond,
+    })
 }

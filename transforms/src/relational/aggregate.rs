@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use forebay_model::{
-    Fault, GroupBy, GroupFunction, GroupKey, GroupResult, Result, TimeBucket, codes, logical_type, type_words,
+    Fault, GroupBy, GroupFunction, GroupKey, GroupResult, Result, TimeBucket, codes, logical_type,
+    type_words,
 };
-use forebay_plan::{BindScope, ConfiguredTransform, GatherBy, GatherOp, GroupByOp, PlanOp, Transform};
+use forebay_plan::{
+    BindScope, ConfiguredTransform, GatherBy, GatherOp, GroupByOp, PlanOp, Transform,
+};
 use forebay_setters::Setters;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -226,40 +229,65 @@ impl AggregateExpression {
             AggregateExpression::NUnique(_) => GroupFunction::NUnique,
             AggregateExpression::ApproxNUnique(_) => GroupFunction::ApproxNUnique,
             AggregateExpression::Median(_) => GroupFunction::Quantile { q: 0.5 },
-            AggregateExpression::Quantile(AggregateQuantile { q, .. }) => GroupFunction::Quantile { q: *q },
+            AggregateExpression::Quantile(AggregateQuantile { q, .. }) => {
+                GroupFunction::Quantile { q: *q }
+            }
             AggregateExpression::WeightedMean(_) => GroupFunction::WeightedMean { weight: other },
             AggregateExpression::FirstBy(_) => GroupFunction::FirstBy { time: other },
             AggregateExpression::LastBy(_) => GroupFunction::LastBy { time: other },
             AggregateExpression::TopK(AggregateTopK { k, .. }) => GroupFunction::TopK { k: *k },
-            AggregateExpression::List(AggregateList { limit, beyond, .. }) => {
-                GroupFunction::List { limit: *limit, truncate: *beyond == ListOverflow::Truncate }
-            }
+            AggregateExpression::List(AggregateList { limit, beyond, .. }) => GroupFunction::List {
+                limit: *limit,
+                truncate: *beyond == ListOverflow::Truncate,
+            },
         }
     }
 
     /// The fault of a number outside of its range.
     fn range_fault(&self, name: &str) -> Option<Fault> {
         let (key, number, most) = match self {
-            AggregateExpression::Quantile(AggregateQuantile { q, .. }) if !(0.0..=1.0).contains(q) => {
-                return Some(bad_value(format!("`q: {q}` of `{name}` is not from 0 to 1")));
+            AggregateExpression::Quantile(AggregateQuantile { q, .. })
+                if !(0.0..=1.0).contains(q) =>
+            {
+                return Some(bad_value(format!(
+                    "`q: {q}` of `{name}` is not from 0 to 1"
+                )));
             }
             AggregateExpression::TopK(AggregateTopK { k, .. }) => ("k", *k, TOP_K_MAX),
-            AggregateExpression::List(AggregateList { limit, .. }) => ("limit", *limit, LIST_LIMIT_MAX),
+            AggregateExpression::List(AggregateList { limit, .. }) => {
+                ("limit", *limit, LIST_LIMIT_MAX)
+            }
             _ => return None,
         };
         let is_bad = !(1..=most).contains(&number);
-        is_bad.then(|| bad_value(format!("`{key}: {number}` of `{name}` is not from 1 to {most}")))
+        is_bad.then(|| {
+            bad_value(format!(
+                "`{key}: {number}` of `{name}` is not from 1 to {most}"
+            ))
+        })
     }
 
     /// The fault of a second column of a type that the function does not take.
     fn other_fault(&self, field: &Field) -> Option<Fault> {
         let data_type = field.data_type();
-        let is_time = matches!(data_type, DataType::Date32 | DataType::Date64 | DataType::Timestamp(..));
+        let is_time = matches!(
+            data_type,
+            DataType::Date32 | DataType::Date64 | DataType::Timestamp(..)
+        );
         let (fits, what) = match self {
             AggregateExpression::WeightedMean(_) => (data_type.is_numeric(), "a number"),
-            _ => (is_time || data_type.is_integer(), "a date, a timestamp or a whole number"),
+            _ => (
+                is_time || data_type.is_integer(),
+                "a date, a timestamp or a whole number",
+            ),
         };
-        let message = || format!("`{}` is {}, not {what}", field.name(), type_words(data_type));
+        let message = || {
+            format!(
+                "`{}` is {}, not {what}",
+                field.name(),
+                type_words(data_type)
+            )
+        };
         (!fits).then(|| Fault::new(codes::COLUMN_TYPE, message()).column(field.name()))
     }
 
@@ -285,28 +313,63 @@ impl Transform for Aggregate {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let ResolvedAggregate { by, time, computed } = self.resolve(scope)?;
         let key = |name: &str, data_type: &DataType, bucket| {
-            (name.to_owned(), GroupKey { data_type: logical_type(data_type), bucket })
+            (
+                name.to_owned(),
+                GroupKey {
+                    data_type: logical_type(data_type),
+                    bucket,
+                },
+            )
         };
-        let keys = by.iter().map(|(name, data_type)| key(name, data_type, None));
-        let keys = keys.chain(time.iter().map(|(name, data_type, bucket)| key(name, data_type, Some(*bucket))));
+        let keys = by
+            .iter()
+            .map(|(name, data_type)| key(name, data_type, None));
+        let keys = keys.chain(
+            time.iter()
+                .map(|(name, data_type, bucket)| key(name, data_type, Some(*bucket))),
+        );
         let (mut inputs, keys): (Vec<String>, Vec<GroupKey>) = keys.unzip();
-        let mut fields: Vec<Field> =
-            inputs.iter().zip(&keys).map(|(name, key)| Field::new(name, key.data_type.clone(), true)).collect();
+        let mut fields: Vec<Field> = inputs
+            .iter()
+            .zip(&keys)
+            .map(|(name, key)| Field::new(name, key.data_type.clone(), true))
+            .collect();
         let mut values: IndexMap<String, DataType> = IndexMap::new();
         let mut results = Vec::new();
-        for ResolvedResult { name, compute, data_type, other } in computed {
-            let mut place = |column: &str, data_type| values.insert_full(column.to_owned(), logical_type(data_type)).0;
+        for ResolvedResult {
+            name,
+            compute,
+            data_type,
+            other,
+        } in computed
+        {
+            let mut place = |column: &str, data_type| {
+                values
+                    .insert_full(column.to_owned(), logical_type(data_type))
+                    .0
+            };
             let value = match compute == AggregateExpression::Count("*".to_owned()) {
                 true => 0,
                 false => place(compute.column(), &data_type),
             };
-            let other = compute.other().zip(other.as_ref()).map_or(0, |(column, data_type)| place(column, data_type));
+            let other = compute
+                .other()
+                .zip(other.as_ref())
+                .map_or(0, |(column, data_type)| place(column, data_type));
             let function = compute.function(self.ddof, other);
-            fields.push(Field::new(name, function.result_type(&logical_type(&data_type)), !function.is_count()));
+            fields.push(Field::new(
+                name,
+                function.result_type(&logical_type(&data_type)),
+                !function.is_count(),
+            ));
             results.push(GroupResult { function, value });
         }
         inputs.extend(values.keys().cloned());
-        let spec = Arc::new(GroupBy { keys, values: values.into_values().collect(), results });
+        let spec = Arc::new(GroupBy {
+            keys,
+            values: values.into_values().collect(),
+            results,
+        });
         Ok(vec![PlanOp::Gather(GatherOp {
             others: Vec::new(),
             alone: false,
@@ -322,20 +385,40 @@ impl Aggregate {
         if self.compute.is_empty() {
             return Err(bad_value("`compute` is empty"));
         }
-        let mut faults: Vec<Fault> = self.by.iter().filter_map(|key| scope.field(key).err()).collect();
+        let mut faults: Vec<Fault> = self
+            .by
+            .iter()
+            .filter_map(|key| scope.field(key).err())
+            .collect();
         let time = match (&self.time, &self.every) {
             (Some(time), Some(every)) => {
                 let field = scope.field(time)?;
-                if !matches!(field.data_type(), DataType::Timestamp(..) | DataType::Date32) {
-                    let message = format!("`{time}` is {}, not a date or timestamp", type_words(field.data_type()));
+                if !matches!(
+                    field.data_type(),
+                    DataType::Timestamp(..) | DataType::Date32
+                ) {
+                    let message = format!(
+                        "`{time}` is {}, not a date or timestamp",
+                        type_words(field.data_type())
+                    );
                     faults.push(Fault::new(codes::COLUMN_TYPE, message).column(time));
                 }
                 let seconds = parse_bucket_length(every)?;
                 if *field.data_type() == DataType::Date32 && seconds % DAY != 0 {
-                    faults.push(bad_value(format!("`{time}` holds dates, which `every: {every}` does not divide")));
+                    faults.push(bad_value(format!(
+                        "`{time}` holds dates, which `every: {every}` does not divide"
+                    )));
                 }
-                let origin = if every.ends_with('w') { FIRST_MONDAY } else { 0 };
-                Some((time.clone(), field.data_type().clone(), time_bucket(field.data_type(), seconds, origin)))
+                let origin = if every.ends_with('w') {
+                    FIRST_MONDAY
+                } else {
+                    0
+                };
+                Some((
+                    time.clone(),
+                    field.data_type().clone(),
+                    time_bucket(field.data_type(), seconds, origin),
+                ))
             }
             (None, None) => None,
             _ => return Err(bad_value("`every` and `time` go together")),
@@ -343,11 +426,18 @@ impl Aggregate {
         let mut computed = Vec::new();
         for (name, compute) in &self.compute {
             if self.by.contains(name) || self.time.as_ref() == Some(name) {
-                faults.push(Fault::new(codes::COLUMN_CLASH, format!("two columns would be called `{name}`")));
+                faults.push(Fault::new(
+                    codes::COLUMN_CLASH,
+                    format!("two columns would be called `{name}`"),
+                ));
             }
             faults.extend(compute.range_fault(name));
-            let mut result =
-                ResolvedResult { name: name.clone(), compute: compute.clone(), data_type: DataType::Null, other: None };
+            let mut result = ResolvedResult {
+                name: name.clone(),
+                compute: compute.clone(),
+                data_type: DataType::Null,
+                other: None,
+            };
             if *compute == AggregateExpression::Count("*".to_owned()) {
                 computed.push(result);
                 continue;
@@ -363,10 +453,17 @@ impl Aggregate {
             match scope.field(compute.column()) {
                 Err(fault) => faults.push(fault),
                 Ok(field) if compute.needs_numbers() && !field.data_type().is_numeric() => {
-                    let message = format!("`{}` is {}, not a number", field.name(), type_words(field.data_type()));
+                    let message = format!(
+                        "`{}` is {}, not a number",
+                        field.name(),
+                        type_words(field.data_type())
+                    );
                     faults.push(Fault::new(codes::COLUMN_TYPE, message).column(field.name()));
                 }
-                Ok(field) => computed.push(ResolvedResult { data_type: field.data_type().clone(), ..result }),
+                Ok(field) => computed.push(ResolvedResult {
+                    data_type: field.data_type().clone(),
+                    ..result
+                }),
             }
         }
         if let Some(fault) = Fault::combine(faults) {
@@ -387,17 +484,21 @@ const FIRST_MONDAY: i64 = 4 * DAY;
 /// A length of time in seconds.
 fn parse_bucket_length(text: &str) -> Result<i64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let parsed = digits.parse::<i32>().ok().filter(|count| *count > 0).and_then(|count| {
-        let unit = match &text[digits.len()..] {
-            "w" => 7 * DAY,
-            "d" => DAY,
-            "h" => 3600,
-            "m" | "min" => 60,
-            "s" => 1,
-            _ => return None,
-        };
-        Some(i64::from(count) * unit)
-    });
+    let parsed = digits
+        .parse::<i32>()
+        .ok()
+        .filter(|count| *count > 0)
+        .and_then(|count| {
+            let unit = match &text[digits.len()..] {
+                "w" => 7 * DAY,
+                "d" => DAY,
+                "h" => 3600,
+                "m" | "min" => 60,
+                "s" => 1,
+                _ => return None,
+            };
+            Some(i64::from(count) * unit)
+        });
     parsed.ok_or_else(|| {
         bad_value(format!("`every: {text}` is not a length of time"))
             .hint("write a whole number and a unit: 30m, 12h, 7d or 2w")
@@ -416,7 +517,10 @@ fn time_bucket(data_type: &DataType, seconds: i64, origin: i64) -> TimeBucket {
         DataType::Date32 => i128::from(seconds / DAY),
         _ => i128::from(seconds) * per_second,
     };
-    TimeBucket { length: ticks(seconds), origin: ticks(origin) }
+    TimeBucket {
+        length: ticks(seconds),
+        origin: ticks(origin),
+    }
 }
 
 /// The checked configuration.

@@ -3,7 +3,8 @@
 use arrow::datatypes::{DataType, Field, Schema};
 use forebay_model::{Fault, Result, codes, type_words};
 use forebay_plan::{
-    AsOf, BindScope, ColumnSelector, ConfiguredTransform, JoinBy, JoinOp, MatchDirection, PlanOp, Transform,
+    AsOf, BindScope, ColumnSelector, ConfiguredTransform, JoinBy, JoinOp, MatchDirection, PlanOp,
+    Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -91,26 +92,42 @@ impl Transform for AsOfJoin {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let other = (scope.other)(&self.with)?;
         let Some(here) = self.on.as_ref().or(scope.series.keys.as_ref()) else {
-            return Err(Fault::new(codes::MISSING_FIELD, "`as_of_join` needs the key columns")
-                .hint("set `on`, or declare `keys` at the source; `on: []` joins by time alone"));
+            return Err(
+                Fault::new(codes::MISSING_FIELD, "`as_of_join` needs the key columns").hint(
+                    "set `on`, or declare `keys` at the source; `on: []` joins by time alone",
+                ),
+            );
         };
         let there = self.right_on.as_ref().unwrap_or(here);
         if there.len() != here.len() {
             return Err(bad_value("`on` and `right_on` need one name for each key"));
         }
         if self.known_at.is_some() && self.direction != AsOfDirection::Backward {
-            return Err(bad_value("`known_at` needs `direction: backward`: later rows are not known at all"));
+            return Err(bad_value(
+                "`known_at` needs `direction: backward`: later rows are not known at all",
+            ));
         }
         let time = time_column(scope, AsOfJoin::NAME, &self.time)?;
         let right_time = self.right_time.as_ref().unwrap_or(&time.name).clone();
         let mut faults = Vec::new();
         let mut unlike = |here: &String, there: &String, a: &DataType, b: &DataType| {
-            let message =
-                format!("`{here}` is {} here and `{there}` is {} in `{}`", type_words(a), type_words(b), self.with);
-            faults.push(Fault::new(codes::COLUMN_TYPE, message).column(here).hint("`cast` one of them"));
+            let message = format!(
+                "`{here}` is {} here and `{there}` is {} in `{}`",
+                type_words(a),
+                type_words(b),
+                self.with
+            );
+            faults.push(
+                Fault::new(codes::COLUMN_TYPE, message)
+                    .column(here)
+                    .hint("`cast` one of them"),
+            );
         };
         for (here, there) in here.iter().zip(there) {
-            let (a, b) = (scope.field(here)?.data_type(), find_field(&other, there)?.data_type());
+            let (a, b) = (
+                scope.field(here)?.data_type(),
+                find_field(&other, there)?.data_type(),
+            );
             if JoinOp::key_type(a, b).is_none() {
                 unlike(here, there, a, b);
             }
@@ -126,19 +143,34 @@ impl Transform for AsOfJoin {
         if let Some(fault) = Fault::combine(faults) {
             return Err(fault);
         }
-        let passing =
-            |name: &String| there.contains(name) || *name == right_time || Some(name) == self.known_at.as_ref();
+        let passing = |name: &String| {
+            there.contains(name) || *name == right_time || Some(name) == self.known_at.as_ref()
+        };
         let brought: Vec<&Field> = match &self.columns {
             Some(columns) => columns.resolve(&other)?,
-            None => other.fields().iter().map(|field| &**field).filter(|field| !passing(field.name())).collect(),
+            None => other
+                .fields()
+                .iter()
+                .map(|field| &**field)
+                .filter(|field| !passing(field.name()))
+                .collect(),
         };
-        let naming = ColumnNaming { with: &self.with, prefix: &self.prefix, suffix: &self.suffix };
+        let naming = ColumnNaming {
+            with: &self.with,
+            prefix: &self.prefix,
+            suffix: &self.suffix,
+        };
         let columns = naming.bring(scope, brought)?;
         naming.refuse_unsized(&columns)?;
         let as_of = AsOf {
             tolerance: {
-                let ticks = TimeColumn { data_type: ticks, ..time.clone() };
-                self.tolerance.map(|length| length.ticks(&ticks)).transpose()?
+                let ticks = TimeColumn {
+                    data_type: ticks,
+                    ..time.clone()
+                };
+                self.tolerance
+                    .map(|length| length.ticks(&ticks))
+                    .transpose()?
             },
             time: time.name,
             other_time: right_time,
@@ -161,5 +193,7 @@ impl Transform for AsOfJoin {
 }
 
 fn find_field<'a>(schema: &'a Schema, name: &str) -> Result<&'a Field> {
-    schema.field_with_name(name).map_err(|_| forebay_plan::unknown_column(name, schema))
+    schema
+        .field_with_name(name)
+        .map_err(|_| forebay_plan::unknown_column(name, schema))
 }

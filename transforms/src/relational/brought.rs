@@ -27,17 +27,26 @@ impl ColumnNaming<'_> {
                     .column(&name)
                     .hint("set `prefix` or `suffix`, or list the `columns` to bring"));
             }
-            brought.push((field.name().clone(), field.clone().with_name(name).with_nullable(true)));
+            brought.push((
+                field.name().clone(),
+                field.clone().with_name(name).with_nullable(true),
+            ));
         }
         Ok(brought)
     }
 
     /// Refuses vectors whose width is not known when rows are partitioned or sorted.
     pub fn refuse_unsized(&self, brought: &[BroughtColumn]) -> Result<()> {
-        let Some((from, _)) = brought.iter().find(|(_, field)| is_unsized_vector(field.data_type())) else {
+        let Some((from, _)) = brought
+            .iter()
+            .find(|(_, field)| is_unsized_vector(field.data_type()))
+        else {
             return Ok(());
         };
-        let message = format!("`{from}` in `{}` is a vector whose width is learned", self.with);
+        let message = format!(
+            "`{from}` in `{}` is a vector whose width is learned",
+            self.with
+        );
         Err(Fault::new(codes::UNSUPPORTED, message)
             .column(from)
             .hint("list its `categories`, leave it out of `columns`, or make it after the join"))

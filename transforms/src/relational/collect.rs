@@ -10,8 +10,8 @@ use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use arrow::row::{RowConverter, SortField};
 use forebay_model::{
-    Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace, StateDecoder, StateEncoder, codes,
-    is_unsized_vector, logical_type,
+    Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace, StateDecoder,
+    StateEncoder, codes, is_unsized_vector, logical_type,
 };
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -34,18 +34,27 @@ pub struct CollectState {
 impl CollectState {
     /// The columns of the rows, or those that were declared where there is none.
     fn schema(&self, of: &CollectRows) -> SchemaRef {
-        self.batches.first().map_or_else(|| of.schema(), RecordBatch::schema)
+        self.batches
+            .first()
+            .map_or_else(|| of.schema(), RecordBatch::schema)
     }
 }
 
 /// The type of a column that comes with this one: a vector's width may have been learned.
 fn resolved_type(declared: &Field, found: &DataType) -> DataType {
-    if is_unsized_vector(declared.data_type()) { logical_type(found) } else { declared.data_type().clone() }
+    if is_unsized_vector(declared.data_type()) {
+        logical_type(found)
+    } else {
+        declared.data_type().clone()
+    }
 }
 
 impl CollectRows {
     fn schema(&self) -> SchemaRef {
-        let fields = self.columns.iter().map(|(name, data_type)| Field::new(name, logical_type(data_type), true));
+        let fields = self
+            .columns
+            .iter()
+            .map(|(name, data_type)| Field::new(name, logical_type(data_type), true));
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }
 
@@ -53,8 +62,12 @@ impl CollectRows {
     fn schema_of(&self, columns: &[ArrayRef]) -> SchemaRef {
         let declared = self.schema();
         let fields = declared.fields().iter().zip(columns);
-        let fields = fields
-            .map(|(field, column)| field.as_ref().clone().with_data_type(resolved_type(field, column.data_type())));
+        let fields = fields.map(|(field, column)| {
+            field
+                .as_ref()
+                .clone()
+                .with_data_type(resolved_type(field, column.data_type()))
+        });
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }
 
@@ -62,20 +75,26 @@ impl CollectRows {
     fn matches_schema(&self, stored: &Schema) -> bool {
         let declared = self.schema();
         let same = |(own, stored): (&Arc<Field>, &Arc<Field>)| {
-            own.name() == stored.name() && resolved_type(own, stored.data_type()) == *stored.data_type()
+            own.name() == stored.name()
+                && resolved_type(own, stored.data_type()) == *stored.data_type()
         };
-        declared.fields().len() == stored.fields().len() && declared.fields().iter().zip(stored.fields()).all(same)
+        declared.fields().len() == stored.fields().len()
+            && declared.fields().iter().zip(stored.fields()).all(same)
     }
 
     fn append_batch(&self, state: &mut CollectState, batch: RecordBatch) -> Result<()> {
-        let bytes: usize =
-            batch.columns().iter().map(|column| column.to_data().get_slice_memory_size()).sum::<Result<_, _>>()?;
+        let bytes: usize = batch
+            .columns()
+            .iter()
+            .map(|column| column.to_data().get_slice_memory_size())
+            .sum::<Result<_, _>>()?;
         state.bytes += bytes;
         let budget_bytes = state.scratch.budget_bytes();
         if state.bytes > budget_bytes {
             let message = format!("the table to join holds more than {budget_bytes} bytes");
-            return Err(Fault::new(codes::MEMORY, message)
-                .hint("raise `--memory`, select fewer of its columns, or set `strategy: shuffle`"));
+            return Err(Fault::new(codes::MEMORY, message).hint(
+                "raise `--memory`, select fewer of its columns, or set `strategy: shuffle`",
+            ));
         }
         if batch.num_rows() > 0 {
             state.batches.push(batch);
@@ -92,7 +111,10 @@ impl Analyzer for CollectRows {
     }
 
     fn config(&self) -> Value {
-        let columns = self.columns.iter().map(|(name, data_type)| json!([name, logical_type(data_type).to_string()]));
+        let columns = self
+            .columns
+            .iter()
+            .map(|(name, data_type)| json!([name, logical_type(data_type).to_string()]));
         json!({ "columns": columns.collect::<Vec<_>>() })
     }
 
@@ -101,31 +123,52 @@ impl Analyzer for CollectRows {
     }
 
     fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<CollectState> {
-        Ok(CollectState { batches: Vec::new(), bytes: 0, scratch: scratch.clone() })
+        Ok(CollectState {
+            batches: Vec::new(),
+            bytes: 0,
+            scratch: scratch.clone(),
+        })
     }
 
     fn update(&self, state: &mut CollectState, input: &AnalyzerInput<'_>) -> Result<()> {
         let schema = self.schema_of(input.columns);
         let columns = input.columns.iter().zip(schema.fields());
-        let columns =
-            columns.map(|(column, field)| canonical_column(column, field.data_type())).collect::<Result<Vec<_>>>()?;
+        let columns = columns
+            .map(|(column, field)| canonical_column(column, field.data_type()))
+            .collect::<Result<Vec<_>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(input.rows));
-        self.append_batch(state, RecordBatch::try_new_with_options(schema, columns, &options)?)
+        self.append_batch(
+            state,
+            RecordBatch::try_new_with_options(schema, columns, &options)?,
+        )
     }
 
     fn merge(&self, state: &mut CollectState, later: CollectState) -> Result<()> {
-        later.batches.into_iter().try_for_each(|batch| self.append_batch(state, batch))
+        later
+            .batches
+            .into_iter()
+            .try_for_each(|batch| self.append_batch(state, batch))
     }
 
     fn encode(&self, state: &mut CollectState, out: &mut dyn Write) -> Result<()> {
         // The rows in one piece now; then the join's index of them, and the artifact's copy.
-        state.scratch.admit(MemoryRequest { now: 2 * state.bytes, later: 2 * state.bytes })?;
+        state.scratch.admit(MemoryRequest {
+            now: 2 * state.bytes,
+            later: 2 * state.bytes,
+        })?;
         // One batch, whatever came in how many; its buffers hold nothing but the values.
         let schema = state.schema(self);
         let whole = concat_batches(&schema, &state.batches)?;
-        let columns = whole.columns().iter().map(|column| canonical_column(column, column.data_type()));
+        let columns = whole
+            .columns()
+            .iter()
+            .map(|column| canonical_column(column, column.data_type()));
         let options = RecordBatchOptions::new().with_row_count(Some(whole.num_rows()));
-        let whole = RecordBatch::try_new_with_options(schema.clone(), columns.collect::<Result<_>>()?, &options)?;
+        let whole = RecordBatch::try_new_with_options(
+            schema.clone(),
+            columns.collect::<Result<_>>()?,
+            &options,
+        )?;
         state.batches = vec![whole.clone()];
         let write = |out: &mut dyn Write| -> Result<()> {
             let mut writer = StreamWriter::try_new(out, &schema)?;
@@ -141,7 +184,11 @@ impl Analyzer for CollectRows {
         write(encoder.0)
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<CollectState> {
+    fn decode(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<CollectState> {
         let fault = || Fault::new(codes::CORRUPT, "a state holds rows that cannot be read");
         let corrupt = |error| fault().cause(error);
         let mut state = Analyzer::zero(self, scratch)?;
@@ -149,13 +196,19 @@ impl Analyzer for CollectRows {
         let hash = StateDecoder(input).u64()?;
         let length = StateDecoder(input).length(isize::MAX as usize)?;
         let mut bytes = Vec::new();
-        input.take(length as u64).read_to_end(&mut bytes).map_err(|error| fault().cause(error))?;
+        input
+            .take(length as u64)
+            .read_to_end(&mut bytes)
+            .map_err(|error| fault().cause(error))?;
         if bytes.len() != length || xxh3_64(&bytes) != hash {
             return Err(fault());
         }
         let reader = StreamReader::try_new(bytes.as_slice(), None).map_err(corrupt)?;
         if !self.matches_schema(&reader.schema()) {
-            return Err(Fault::new(codes::CORRUPT, "a state holds rows of other columns"));
+            return Err(Fault::new(
+                codes::CORRUPT,
+                "a state holds rows of other columns",
+            ));
         }
         for batch in reader {
             self.append_batch(&mut state, batch.map_err(corrupt)?)?;
@@ -164,7 +217,10 @@ impl Analyzer for CollectRows {
     }
 
     fn finish(&self, state: CollectState) -> Result<Finding> {
-        Ok(Finding::new(concat_batches(&state.schema(self), &state.batches)?))
+        Ok(Finding::new(concat_batches(
+            &state.schema(self),
+            &state.batches,
+        )?))
     }
 
     fn size_bytes(&self, state: &CollectState) -> usize {
@@ -194,7 +250,11 @@ impl Write for DigestWriter {
 /// The column in its logical type, with nothing in its buffers but its values: what lies under a
 /// null is not the same in every layout.
 fn canonical_column(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef> {
-    let column = if column.data_type() == wanted { column } else { &cast(column, wanted)? };
+    let column = if column.data_type() == wanted {
+        column
+    } else {
+        &cast(column, wanted)?
+    };
     match wanted {
         DataType::Boolean if column.null_count() == 0 => {
             let bits: Vec<bool> = column.as_boolean().values().iter().collect();
@@ -204,7 +264,9 @@ fn canonical_column(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef> {
             let converter = RowConverter::new(vec![SortField::new(wanted.clone())])?;
             let rows = converter.convert_columns(std::slice::from_ref(column))?;
             let mut columns = converter.convert_rows(&rows)?;
-            columns.pop().ok_or_else(|| Fault::internal("a column was lost"))
+            columns
+                .pop()
+                .ok_or_else(|| Fault::internal("a column was lost"))
         }
         _ => Ok(column.clone()),
     }

@@ -42,17 +42,32 @@ impl ConfiguredTransform for Dedupe {
 
 impl Transform for Dedupe {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let faults = self.keys.iter().filter_map(|key| scope.field(key).err()).collect();
+        let faults = self
+            .keys
+            .iter()
+            .filter_map(|key| scope.field(key).err())
+            .collect();
         if let Some(fault) = Fault::combine(faults) {
             return Err(fault);
         }
-        let names = scope.schema.fields().iter().map(|field| field.name().clone());
-        let keys = if self.keys.is_empty() { names.collect() } else { self.keys.clone() };
+        let names = scope
+            .schema
+            .fields()
+            .iter()
+            .map(|field| field.name().clone());
+        let keys = if self.keys.is_empty() {
+            names.collect()
+        } else {
+            self.keys.clone()
+        };
         Ok(vec![PlanOp::Gather(GatherOp {
             others: Vec::new(),
             alone: false,
             schema: Arc::new(scope.schema.clone()),
-            lower: GatherBy::OnePerKey { keys, last: self.keep == DedupeKeep::Last },
+            lower: GatherBy::OnePerKey {
+                keys,
+                last: self.keep == DedupeKeep::Last,
+            },
         })])
     }
 }

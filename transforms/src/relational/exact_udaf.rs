@@ -46,7 +46,11 @@ pub(super) fn exact_aggregate_udf(statistic: MomentStatistic) -> AggregateUDF {
         MomentStatistic::Std(ddof) => format!("exact_std_{ddof}"),
     };
     let signature = Signature::exact(vec![DataType::Float64], Volatility::Immutable);
-    AggregateUDF::new_from_impl(ExactAggregate { statistic, name, signature })
+    AggregateUDF::new_from_impl(ExactAggregate {
+        statistic,
+        name,
+        signature,
+    })
 }
 
 /// The exact aggregates by the names that SQL has for them.
@@ -84,19 +88,32 @@ impl AggregateUDFImpl for ExactAggregate {
     }
 
     fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
-        Ok(vec![Arc::new(Field::new(format!("{}[moment]", args.name), DataType::Binary, false))])
+        Ok(vec![Arc::new(Field::new(
+            format!("{}[moment]", args.name),
+            DataType::Binary,
+            false,
+        ))])
     }
 
     fn accumulator(&self, _: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::new(ExactAccumulator { statistic: self.statistic, moments: vec![MomentAccumulator::default()] }))
+        Ok(Box::new(ExactAccumulator {
+            statistic: self.statistic,
+            moments: vec![MomentAccumulator::default()],
+        }))
     }
 
     fn groups_accumulator_supported(&self, _: AccumulatorArgs<'_>) -> bool {
         true
     }
 
-    fn create_groups_accumulator(&self, _: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
-        Ok(Box::new(ExactAccumulator { statistic: self.statistic, moments: Vec::new() }))
+    fn create_groups_accumulator(
+        &self,
+        _: AccumulatorArgs<'_>,
+    ) -> Result<Box<dyn GroupsAccumulator>> {
+        Ok(Box::new(ExactAccumulator {
+            statistic: self.statistic,
+            moments: Vec::new(),
+        }))
     }
 }
 
@@ -111,12 +128,16 @@ fn external_error(fault: Fault) -> DataFusionError {
 }
 
 fn sole_column(values: &[ArrayRef]) -> Result<&ArrayRef> {
-    values.first().ok_or_else(|| DataFusionError::Internal("an aggregate was given no column".to_owned()))
+    values
+        .first()
+        .ok_or_else(|| DataFusionError::Internal("an aggregate was given no column".to_owned()))
 }
 
 fn encode_moment(moment: &MomentAccumulator) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    moment.encode(&mut StateEncoder(&mut bytes)).map_err(external_error)?;
+    moment
+        .encode(&mut StateEncoder(&mut bytes))
+        .map_err(external_error)?;
     Ok(bytes)
 }
 
@@ -127,7 +148,11 @@ fn decode_moment(mut bytes: &[u8]) -> Result<MomentAccumulator> {
 impl ExactAccumulator {
     fn bytes(&self) -> usize {
         self.moments.capacity() * size_of::<MomentAccumulator>()
-            + self.moments.iter().map(MomentAccumulator::heap_bytes).sum::<usize>()
+            + self
+                .moments
+                .iter()
+                .map(MomentAccumulator::heap_bytes)
+                .sum::<usize>()
     }
 }
 
@@ -161,20 +186,33 @@ impl GroupsAccumulator for ExactAccumulator {
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
         let mut moments = emit_to.take_needed(&mut self.moments);
-        let values: Float64Array = moments.iter_mut().map(|moment| self.statistic.of(moment)).collect();
+        let values: Float64Array = moments
+            .iter_mut()
+            .map(|moment| self.statistic.of(moment))
+            .collect();
         Ok(Arc::new(values))
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
         let moments = emit_to.take_needed(&mut self.moments);
-        let states = moments.iter().map(encode_moment).collect::<Result<Vec<_>>>()?;
+        let states = moments
+            .iter()
+            .map(encode_moment)
+            .collect::<Result<Vec<_>>>()?;
         Ok(vec![Arc::new(BinaryArray::from_iter_values(states))])
     }
 
-    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+    fn convert_to_state(
+        &self,
+        values: &[ArrayRef],
+        filter: Option<&BooleanArray>,
+    ) -> Result<Vec<ArrayRef>> {
         let rows = sole_column(values)?.len();
         let groups: Vec<usize> = (0..rows).collect();
-        let mut each = ExactAccumulator { statistic: self.statistic, moments: Vec::with_capacity(rows) };
+        let mut each = ExactAccumulator {
+            statistic: self.statistic,
+            moments: Vec::with_capacity(rows),
+        };
         GroupsAccumulator::update_batch(&mut each, values, &groups, filter, rows)?;
         GroupsAccumulator::state(&mut each, EmitTo::All)
     }
@@ -187,7 +225,11 @@ impl GroupsAccumulator for ExactAccumulator {
 /// Without groups: one group that is always there.
 impl Accumulator for ExactAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        for value in sole_column(values)?.as_primitive::<Float64Type>().iter().flatten() {
+        for value in sole_column(values)?
+            .as_primitive::<Float64Type>()
+            .iter()
+            .flatten()
+        {
             self.moments[0].push(value);
         }
         Ok(())
@@ -201,11 +243,15 @@ impl Accumulator for ExactAccumulator {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        Ok(ScalarValue::Float64(self.statistic.of(&mut self.moments[0])))
+        Ok(ScalarValue::Float64(
+            self.statistic.of(&mut self.moments[0]),
+        ))
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        Ok(vec![ScalarValue::Binary(Some(encode_moment(&self.moments[0])?))])
+        Ok(vec![ScalarValue::Binary(Some(encode_moment(
+            &self.moments[0],
+        )?))])
     }
 
     fn size(&self) -> usize {

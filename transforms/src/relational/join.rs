@@ -9,8 +9,9 @@ use arrow::util::display::array_value_to_string;
 use forebay_analyze::{TokenVocabulary, VocabularyOrder};
 use forebay_model::{Fault, Finding, Result, codes, take_rows, type_words};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FilterOp, GatherBy, GatherOp, HeldRows, JoinBy,
-    JoinChecks, JoinOp, LoweredMap, MapOp, PlanOp, Transform, duplicate_key_fault, key_text, met_twice_fault,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FilterOp, GatherBy, GatherOp,
+    HeldRows, JoinBy, JoinChecks, JoinOp, LoweredMap, MapOp, PlanOp, Transform,
+    duplicate_key_fault, key_text, met_twice_fault,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -118,15 +119,24 @@ impl Transform for Join {
         let other = (scope.other)(&self.with)?;
         let there = self.right_keys();
         if self.on.is_empty() || there.len() != self.on.len() {
-            return Err(bad_value("`on` and `right_on` need one name for each key, and one key at least"));
+            return Err(bad_value(
+                "`on` and `right_on` need one name for each key, and one key at least",
+            ));
         }
         let keys = self.typed_right_keys(scope, &other)?;
         let brought = self.brought_columns(scope, &other)?;
         if self.cardinality == JoinCardinality::ManyToMany {
             return Ok(vec![self.gather(scope, brought)?]);
         }
-        let before: Vec<String> = scope.schema.fields().iter().map(|field| field.name().clone()).collect();
-        let visible = before.into_iter().chain(brought.iter().map(|(_, field)| field.name().clone()));
+        let before: Vec<String> = scope
+            .schema
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect();
+        let visible = before
+            .into_iter()
+            .chain(brought.iter().map(|(_, field)| field.name().clone()));
         let visible = PlanOp::keep_columns(visible);
         let mut ops = match self.strategy {
             JoinStrategy::Auto | JoinStrategy::Lookup => self.look_up(keys, brought),
@@ -142,11 +152,25 @@ impl Transform for Join {
         }
         let columns = match (&self.columns, self.brings_columns()) {
             (_, false) => Some(self.right_keys().iter().cloned().collect()),
-            (Some(columns), true) => Some(self.right_keys().iter().chain(&columns.0).cloned().collect()),
+            (Some(columns), true) => Some(
+                self.right_keys()
+                    .iter()
+                    .chain(&columns.0)
+                    .cloned()
+                    .collect(),
+            ),
             (None, true) => None,
         };
-        let spilling = serde_json::to_value(Join { strategy: JoinStrategy::Shuffle, ..self.clone() }).ok()?;
-        Some(HeldRows { other: self.with.clone(), columns, spilling })
+        let spilling = serde_json::to_value(Join {
+            strategy: JoinStrategy::Shuffle,
+            ..self.clone()
+        })
+        .ok()?;
+        Some(HeldRows {
+            other: self.with.clone(),
+            columns,
+            spilling,
+        })
     }
 }
 
@@ -160,7 +184,11 @@ impl Join {
     }
 
     /// The key columns there, after checking that both sides fit.
-    fn typed_right_keys(&self, scope: &BindScope<'_>, other: &Schema) -> Result<Vec<(String, DataType)>> {
+    fn typed_right_keys(
+        &self,
+        scope: &BindScope<'_>,
+        other: &Schema,
+    ) -> Result<Vec<(String, DataType)>> {
         let theirs = ColumnSelector(self.right_keys().clone()).resolve(other)?;
         let mut faults = Vec::new();
         for (here, there) in self.on.iter().zip(&theirs) {
@@ -175,17 +203,25 @@ impl Join {
                     type_words(b),
                     self.with
                 );
-                faults.push(Fault::new(codes::COLUMN_TYPE, message).column(here.name()).hint("`cast` one of them"));
+                faults.push(
+                    Fault::new(codes::COLUMN_TYPE, message)
+                        .column(here.name())
+                        .hint("`cast` one of them"),
+                );
             }
         }
-        let keys = theirs.iter().map(|field| (field.name().clone(), field.data_type().clone())).collect();
+        let keys = theirs
+            .iter()
+            .map(|field| (field.name().clone(), field.data_type().clone()))
+            .collect();
         Fault::combine(faults).map_or(Ok(keys), Err)
     }
 
     /// The columns to bring, under names that are free.
     fn brought_columns(&self, scope: &BindScope<'_>, other: &Schema) -> Result<Vec<BroughtColumn>> {
         if !self.brings_columns() {
-            let only = |what: &str| bad_value(format!("`{what}` needs `how: left` or `how: inner`"));
+            let only =
+                |what: &str| bad_value(format!("`{what}` needs `how: left` or `how: inner`"));
             return match (&self.columns, self.cardinality) {
                 (Some(_), _) => Err(only("columns")),
                 (None, JoinCardinality::ManyToOne) => Ok(Vec::new()),
@@ -195,13 +231,22 @@ impl Join {
         let there = self.right_keys();
         let fields: Vec<&Field> = match &self.columns {
             Some(columns) => columns.resolve(other)?,
-            None => other.fields().iter().map(|field| &**field).filter(|f| !there.contains(f.name())).collect(),
+            None => other
+                .fields()
+                .iter()
+                .map(|field| &**field)
+                .filter(|f| !there.contains(f.name()))
+                .collect(),
         };
         self.naming().bring(scope, fields)
     }
 
     fn naming(&self) -> ColumnNaming<'_> {
-        ColumnNaming { with: &self.with, prefix: &self.prefix, suffix: &self.suffix }
+        ColumnNaming {
+            with: &self.with,
+            prefix: &self.prefix,
+            suffix: &self.suffix,
+        }
     }
 
     /// Finds the matching rows in a table that is held in memory.
@@ -215,12 +260,19 @@ impl Join {
                 reads: vec![row.clone()],
                 kernel: Arc::new(move |inputs, _| {
                     let test = if anti { is_null } else { is_not_null };
-                    inputs.iter().map(|rows| Ok(Arc::new(test(rows)?) as ArrayRef)).collect()
+                    inputs
+                        .iter()
+                        .map(|rows| Ok(Arc::new(test(rows)?) as ArrayRef))
+                        .collect()
                 }),
                 condition: None,
             }));
         }
-        ops.extend(brought.into_iter().map(|(from, field)| self.gather_column(&keys, &from, field, &row)));
+        ops.extend(
+            brought
+                .into_iter()
+                .map(|(from, field)| self.gather_column(&keys, &from, field, &row)),
+        );
         ops
     }
 
@@ -228,16 +280,23 @@ impl Join {
     fn shuffle(&self, brought: Vec<BroughtColumn>) -> Result<Vec<PlanOp>> {
         self.naming().refuse_unsized(&brought)?;
         let flag = format!("__matched_{}", self.with);
-        let matched = (self.how != JoinKind::Left).then(|| Field::new(&flag, DataType::Boolean, true));
+        let matched =
+            (self.how != JoinKind::Left).then(|| Field::new(&flag, DataType::Boolean, true));
         let unique_here = self.cardinality == JoinCardinality::OneToOne;
-        let checks = JoinChecks { unique_here, unique_there: self.brings_columns() };
+        let checks = JoinChecks {
+            unique_here,
+            unique_there: self.brings_columns(),
+        };
         let mut ops = vec![PlanOp::Join(self.join(matched, brought, checks))];
         let anti = self.how == JoinKind::Anti;
         if self.how != JoinKind::Left {
             ops.push(PlanOp::Keep(FilterOp {
                 reads: vec![flag],
                 kernel: Arc::new(move |inputs, _| match anti {
-                    true => inputs.iter().map(|flag| Ok(Arc::new(not(flag.as_boolean())?) as ArrayRef)).collect(),
+                    true => inputs
+                        .iter()
+                        .map(|flag| Ok(Arc::new(not(flag.as_boolean())?) as ArrayRef))
+                        .collect(),
                     false => Ok(inputs.to_vec()),
                 }),
                 condition: None,
@@ -249,20 +308,45 @@ impl Join {
     /// Makes a row of each pair.
     fn gather(&self, scope: &BindScope<'_>, brought: Vec<BroughtColumn>) -> Result<PlanOp> {
         self.naming().refuse_unsized(&brought)?;
-        let fields = scope.schema.fields().iter().map(|field| field.as_ref().clone());
-        let fields: Vec<Field> = fields.chain(brought.iter().map(|(_, field)| field.clone())).collect();
+        let fields = scope
+            .schema
+            .fields()
+            .iter()
+            .map(|field| field.as_ref().clone());
+        let fields: Vec<Field> = fields
+            .chain(brought.iter().map(|(_, field)| field.clone()))
+            .collect();
         let join = self.join(None, brought, JoinChecks::default());
         Ok(PlanOp::Gather(GatherOp {
             others: vec![self.with.clone()],
             alone: false,
             schema: Arc::new(Schema::new(fields)),
-            lower: GatherBy::Join { join, unmatched: self.how == JoinKind::Left },
+            lower: GatherBy::Join {
+                join,
+                unmatched: self.how == JoinKind::Left,
+            },
         }))
     }
 
-    fn join(&self, matched: Option<Field>, columns: Vec<BroughtColumn>, checks: JoinChecks) -> JoinOp {
-        let keys = self.on.iter().cloned().zip(self.right_keys().iter().cloned()).collect();
-        JoinOp { other: self.with.clone(), keys, matched, columns, by: JoinBy::Equality(checks) }
+    fn join(
+        &self,
+        matched: Option<Field>,
+        columns: Vec<BroughtColumn>,
+        checks: JoinChecks,
+    ) -> JoinOp {
+        let keys = self
+            .on
+            .iter()
+            .cloned()
+            .zip(self.right_keys().iter().cloned())
+            .collect();
+        JoinOp {
+            other: self.with.clone(),
+            keys,
+            matched,
+            columns,
+            by: JoinBy::Equality(checks),
+        }
     }
 
     fn collect_request(&self, columns: Vec<(String, DataType)>) -> AnalyzerRequest {
@@ -275,41 +359,71 @@ impl Join {
         let (with, there) = (self.with.clone(), self.right_keys().clone());
         let is_unique = self.brings_columns();
         let output = Field::new(row, DataType::UInt32, true);
-        PlanOp::Map(MapOp::fitted(self.on.clone(), [output], [self.collect_request(keys.to_vec())], move |findings| {
-            let index = JoinIndex::new(finding_at(findings, 0)?, &there, &with, is_unique)?;
-            Ok(LoweredMap::new(move |inputs, _| {
-                let rows = index.keys.find(inputs)?;
-                let rows = rows.into_iter().map(|row| index.rows.get(row? as usize).copied());
-                Ok(vec![Arc::new(rows.collect::<UInt32Array>())])
-            }))
-        }))
+        PlanOp::Map(MapOp::fitted(
+            self.on.clone(),
+            [output],
+            [self.collect_request(keys.to_vec())],
+            move |findings| {
+                let index = JoinIndex::new(finding_at(findings, 0)?, &there, &with, is_unique)?;
+                Ok(LoweredMap::new(move |inputs, _| {
+                    let rows = index.keys.find(inputs)?;
+                    let rows = rows
+                        .into_iter()
+                        .map(|row| index.rows.get(row? as usize).copied());
+                    Ok(vec![Arc::new(rows.collect::<UInt32Array>())])
+                }))
+            },
+        ))
     }
 
     /// Takes one column of the other table.
-    fn gather_column(&self, keys: &[(String, DataType)], from: &str, output: Field, row: &str) -> PlanOp {
-        let mut asks = vec![self.collect_request(vec![(from.to_owned(), output.data_type().clone())])];
+    fn gather_column(
+        &self,
+        keys: &[(String, DataType)],
+        from: &str,
+        output: Field,
+        row: &str,
+    ) -> PlanOp {
+        let mut asks =
+            vec![self.collect_request(vec![(from.to_owned(), output.data_type().clone())])];
         if self.cardinality == JoinCardinality::OneToOne {
-            let twice = TokenVocabulary { min_count: 2, top_k: Some(1), order: VocabularyOrder::CountThenValue };
+            let twice = TokenVocabulary {
+                min_count: 2,
+                top_k: Some(1),
+                order: VocabularyOrder::CountThenValue,
+            };
             asks.push(AnalyzerRequest::new(twice, [row]));
             asks.push(self.collect_request(keys.to_vec()));
         }
         let with = self.with.clone();
-        PlanOp::Map(MapOp::fitted([row], [output.clone()], asks, move |findings| {
-            if let (Some(twice), Some(table)) = (findings.get(1), findings.get(2))
-                && twice.rows() > 0
-            {
-                let met = array_value_to_string(twice.table().column(0), 0)?;
-                let names = table.table().schema_ref().fields().iter().map(|field| field.name().as_str());
-                let columns = names.zip(table.table().columns());
-                let key = met.parse().map_or(met, |row| key_text(columns, row));
-                return Err(met_twice_fault(&with, &key));
-            }
-            let values = finding_at(findings, 0)?.table().column(0).clone();
-            // The width of a vector is known by now.
-            let field = output.clone().with_data_type(values.data_type().clone());
-            let lowered = LoweredMap::unary(move |rows| take_rows(&values, rows.as_primitive::<UInt32Type>()));
-            Ok(lowered.fields(vec![field]))
-        }))
+        PlanOp::Map(MapOp::fitted(
+            [row],
+            [output.clone()],
+            asks,
+            move |findings| {
+                if let (Some(twice), Some(table)) = (findings.get(1), findings.get(2))
+                    && twice.rows() > 0
+                {
+                    let met = array_value_to_string(twice.table().column(0), 0)?;
+                    let names = table
+                        .table()
+                        .schema_ref()
+                        .fields()
+                        .iter()
+                        .map(|field| field.name().as_str());
+                    let columns = names.zip(table.table().columns());
+                    let key = met.parse().map_or(met, |row| key_text(columns, row));
+                    return Err(met_twice_fault(&with, &key));
+                }
+                let values = finding_at(findings, 0)?.table().column(0).clone();
+                // The width of a vector is known by now.
+                let field = output.clone().with_data_type(values.data_type().clone());
+                let lowered = LoweredMap::unary(move |rows| {
+                    take_rows(&values, rows.as_primitive::<UInt32Type>())
+                });
+                Ok(lowered.fields(vec![field]))
+            },
+        ))
     }
 }
 
@@ -323,11 +437,17 @@ struct JoinIndex {
 impl JoinIndex {
     /// `unique` tells whether a key may be there once only.
     fn new(table: &Finding, names: &[String], with: &str, unique: bool) -> Result<Self> {
-        let columns = names.iter().map(|name| table.column(name).cloned()).collect::<Result<Vec<_>>>()?;
+        let columns = names
+            .iter()
+            .map(|name| table.column(name).cloned())
+            .collect::<Result<Vec<_>>>()?;
         let whole = |row: usize| columns.iter().all(|column| column.is_valid(row));
         let mask: BooleanArray = (0..table.rows()).map(|row| Some(whole(row))).collect();
         let rows: Vec<u32> = mask.values().set_indices().map(|row| row as u32).collect();
-        let columns = columns.iter().map(|column| Ok(filter(column, &mask)?)).collect::<Result<Vec<ArrayRef>>>()?;
+        let columns = columns
+            .iter()
+            .map(|column| Ok(filter(column, &mask)?))
+            .collect::<Result<Vec<ArrayRef>>>()?;
         let keys = KeyIndex::new(&columns, |_, row| {
             if !unique {
                 return Ok(());

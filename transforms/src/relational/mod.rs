@@ -10,8 +10,8 @@ mod exact_udaf;
 mod join;
 
 pub use aggregate::{
-    Aggregate, AggregateByTime, AggregateExpression, AggregateList, AggregateQuantile, AggregateTopK,
-    AggregateWeightedMean, ListOverflow, aggregate,
+    Aggregate, AggregateByTime, AggregateExpression, AggregateList, AggregateQuantile,
+    AggregateTopK, AggregateWeightedMean, ListOverflow, aggregate,
 };
 pub use as_of_join::{AsOfDirection, AsOfJoin, as_of_join};
 pub use collect::{CollectRows, CollectState};

@@ -37,17 +37,27 @@ impl Transform for Explode {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let field = scope.field(&self.column)?;
         let Some(element) = element_field(field.data_type()) else {
-            let message = format!("`{}` is {}, not a list", field.name(), type_words(field.data_type()));
+            let message = format!(
+                "`{}` is {}, not a list",
+                field.name(),
+                type_words(field.data_type())
+            );
             return Err(Fault::new(codes::COLUMN_TYPE, message).column(field.name()));
         };
         let keep_empty = self.keep_empty;
         let nullable = element.is_nullable() || keep_empty;
-        let output = Field::new(field.name(), forebay_model::logical_type(element.data_type()), nullable);
+        let output = Field::new(
+            field.name(),
+            forebay_model::logical_type(element.data_type()),
+            nullable,
+        );
         Ok(vec![PlanOp::Expand(ExpandOp {
             reads: vec![field.name().clone()],
             writes: vec![output],
             kernel: Arc::new(move |inputs, _| {
-                let column = inputs.first().ok_or_else(|| Fault::internal("a list to explode is missing"))?;
+                let column = inputs
+                    .first()
+                    .ok_or_else(|| Fault::internal("a list to explode is missing"))?;
                 explode_list(column, keep_empty)
             }),
         })])
@@ -57,7 +67,11 @@ impl Transform for Explode {
 fn explode_list(column: &ArrayRef, keep_empty: bool) -> Result<ExpandedRows> {
     let element = element_field(column.data_type()).ok_or_else(|| Fault::internal("not a list"))?;
     let list = DataType::LargeList(Arc::new(element.clone()));
-    let column = if *column.data_type() == list { column } else { &cast(column, &list)? };
+    let column = if *column.data_type() == list {
+        column
+    } else {
+        &cast(column, &list)?
+    };
     let lists = column.as_list::<i64>();
     let mut picks: Vec<u32> = Vec::with_capacity(lists.values().len());
     let mut elements: Vec<Option<u64>> = Vec::with_capacity(lists.values().len());
@@ -73,5 +87,8 @@ fn explode_list(column: &ArrayRef, keep_empty: bool) -> Result<ExpandedRows> {
         }
     }
     let column = take(lists.values(), &UInt64Array::from(elements), None)?;
-    Ok(ExpandedRows { picks: UInt32Array::from(picks), columns: vec![column] })
+    Ok(ExpandedRows {
+        picks: UInt32Array::from(picks),
+        columns: vec![column],
+    })
 }

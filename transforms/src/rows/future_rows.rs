@@ -5,15 +5,16 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, UInt32Array, UInt64Array, new_null_array,
+    Array, ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, UInt32Array, UInt64Array,
+    new_null_array,
 };
 use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use forebay_analyze::LatestRows;
 use forebay_model::{Fault, Finding, Result, codes};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FutureRowsOp, FutureSeries, GatherBy, GatherOp,
-    HORIZON_STEP, KNOWN_UNTIL, PlanOp, RowBatches, Transform,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FutureRowsOp, FutureSeries,
+    GatherBy, GatherOp, HORIZON_STEP, KNOWN_UNTIL, PlanOp, RowBatches, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -91,35 +92,87 @@ impl Transform for FutureRows {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let time = time_column(scope, FutureRows::NAME, &self.time)?;
         let Some(keys) = self.keys.as_ref().or(scope.series.keys.as_ref()) else {
-            return Err(Fault::new(codes::MISSING_FIELD, "`future_rows` needs the columns that tell series apart")
-                .hint("declare `keys` at the source or here; `keys: []` makes all rows one series"));
+            return Err(Fault::new(
+                codes::MISSING_FIELD,
+                "`future_rows` needs the columns that tell series apart",
+            )
+            .hint("declare `keys` at the source or here; `keys: []` makes all rows one series"));
         };
         let (horizon, every) = (self.horizon.ticks(&time)?, self.every.ticks(&time)?);
         if every <= 0 || horizon < every || horizon % every != 0 {
-            return Err(bad_value(format!("`horizon: {}` is not a multiple of `every: {}`", self.horizon, self.every))
-                .hint("give a horizon of whole steps, such as `horizon: 28d, every: 1d`"));
+            return Err(bad_value(format!(
+                "`horizon: {}` is not a multiple of `every: {}`",
+                self.horizon, self.every
+            ))
+            .hint("give a horizon of whole steps, such as `horizon: 28d, every: 1d`"));
         }
         if horizon / every > STEPS_MAX {
-            return Err(bad_value(format!("{} steps are more than {STEPS_MAX}", horizon / every)));
+            return Err(bad_value(format!(
+                "{} steps are more than {STEPS_MAX}",
+                horizon / every
+            )));
         }
-        let carried: Vec<&Field> = if self.carry.0.is_empty() { Vec::new() } else { scope.columns(&self.carry)? };
-        let carried: Vec<&Field> =
-            carried.into_iter().filter(|field| *field.name() != time.name && !keys.contains(field.name())).collect();
-        let keyed = keys.iter().map(|key| scope.field(key)).collect::<Result<Vec<_>>>()?;
-        if let Some(field) = keyed.iter().chain(&carried).find(|field| field.data_type().is_nested()) {
-            let message = format!("`{}` is {}, which cannot be carried on", field.name(), field.data_type());
+        let carried: Vec<&Field> = if self.carry.0.is_empty() {
+            Vec::new()
+        } else {
+            scope.columns(&self.carry)?
+        };
+        let carried: Vec<&Field> = carried
+            .into_iter()
+            .filter(|field| *field.name() != time.name && !keys.contains(field.name()))
+            .collect();
+        let keyed = keys
+            .iter()
+            .map(|key| scope.field(key))
+            .collect::<Result<Vec<_>>>()?;
+        if let Some(field) = keyed
+            .iter()
+            .chain(&carried)
+            .find(|field| field.data_type().is_nested())
+        {
+            let message = format!(
+                "`{}` is {}, which cannot be carried on",
+                field.name(),
+                field.data_type()
+            );
             return Err(Fault::new(codes::COLUMN_TYPE, message).column(field.name()));
         }
-        let types = |fields: &[&Field]| fields.iter().map(|field| field.data_type().clone()).collect::<Vec<_>>();
-        let latest = LatestRows { keys: types(&keyed), time: time.data_type.clone(), values: types(&carried) };
+        let types = |fields: &[&Field]| {
+            fields
+                .iter()
+                .map(|field| field.data_type().clone())
+                .collect::<Vec<_>>()
+        };
+        let latest = LatestRows {
+            keys: types(&keyed),
+            time: time.data_type.clone(),
+            values: types(&carried),
+        };
         let names = keyed.iter().map(|field| field.name()).chain([&time.name]);
-        let inputs: Vec<String> = names.chain(carried.iter().map(|field| field.name())).cloned().collect();
-        let fields = scope.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
-        let hidden =
-            [Field::new(KNOWN_UNTIL, time.data_type.clone(), true), Field::new(HORIZON_STEP, DataType::UInt32, true)];
+        let inputs: Vec<String> = names
+            .chain(carried.iter().map(|field| field.name()))
+            .cloned()
+            .collect();
+        let fields = scope
+            .schema
+            .fields()
+            .iter()
+            .map(|field| field.as_ref().clone().with_nullable(true));
+        let hidden = [
+            Field::new(KNOWN_UNTIL, time.data_type.clone(), true),
+            Field::new(HORIZON_STEP, DataType::UInt32, true),
+        ];
         let schema: SchemaRef = Arc::new(Schema::new(fields.chain(hidden).collect::<Vec<_>>()));
-        let active_within = self.active_within.map(|within| within.ticks(&time)).transpose()?;
-        let plan = Arc::new(SeriesEnds { start: self.after, horizon, every, active_within });
+        let active_within = self
+            .active_within
+            .map(|within| within.ticks(&time))
+            .transpose()?;
+        let plan = Arc::new(SeriesEnds {
+            start: self.after,
+            horizon,
+            every,
+            active_within,
+        });
         let (counted, columns, made) = (plan.clone(), inputs.clone(), schema.clone());
         let future = FutureRowsOp {
             latest: AnalyzerRequest::new(latest, inputs).per_run(),
@@ -134,7 +187,12 @@ impl Transform for FutureRows {
             }),
         };
         let (others, lower) = (Vec::new(), GatherBy::Future(future));
-        Ok(vec![PlanOp::Gather(GatherOp { others, alone: true, schema, lower })])
+        Ok(vec![PlanOp::Gather(GatherOp {
+            others,
+            alone: true,
+            schema,
+            lower,
+        })])
     }
 }
 
@@ -155,15 +213,25 @@ impl SeriesEnds {
     /// The last time of the data, and whether a series that ends at some time goes on.
     fn activity(&self, times: &Int64Array) -> (Option<i64>, impl Fn(i64) -> bool) {
         let last = times.values().iter().max().copied();
-        let from = last.zip(self.active_within).map_or(i64::MIN, |(last, within)| last.saturating_sub(within));
+        let from = last
+            .zip(self.active_within)
+            .map_or(i64::MIN, |(last, within)| last.saturating_sub(within));
         (last, move |time: i64| time >= from)
     }
 
     fn count(&self, latest: &Finding) -> Result<FutureSeries> {
         let times = SeriesEnds::times(latest)?;
         let (known_until, is_active) = self.activity(times);
-        let active = times.values().iter().filter(|time| is_active(**time)).count() as u64;
-        Ok(FutureSeries { active, ended: times.len() as u64 - active, known_until })
+        let active = times
+            .values()
+            .iter()
+            .filter(|time| is_active(**time))
+            .count() as u64;
+        Ok(FutureSeries {
+            active,
+            ended: times.len() as u64 - active,
+            known_until,
+        })
     }
 }
 
@@ -188,44 +256,86 @@ struct SeriesSteps {
 
 impl SeriesSteps {
     /// `columns` names those of the finding: keys, time, carried columns.
-    fn new(ends: &SeriesEnds, latest: &Finding, columns: &[String], schema: &SchemaRef) -> Result<SeriesSteps> {
+    fn new(
+        ends: &SeriesEnds,
+        latest: &Finding,
+        columns: &[String],
+        schema: &SchemaRef,
+    ) -> Result<SeriesSteps> {
         let times = SeriesEnds::times(latest)?;
         let (last, is_active) = ends.activity(times);
         let (every, steps) = (ends.every, (ends.horizon / ends.every) as u32);
         let mut open = Vec::with_capacity(times.len());
-        for (series, own) in times.values().iter().enumerate().filter(|(_, own)| is_active(**own)) {
-            let known_until = if ends.start == FutureStart::Data { last.unwrap_or(*own) } else { *own };
-            let series = u32::try_from(series).map_err(|_| Fault::new(codes::LIMIT, "more than 2^32 series"))?;
+        for (series, own) in times
+            .values()
+            .iter()
+            .enumerate()
+            .filter(|(_, own)| is_active(**own))
+        {
+            let known_until = if ends.start == FutureStart::Data {
+                last.unwrap_or(*own)
+            } else {
+                *own
+            };
+            let series = u32::try_from(series)
+                .map_err(|_| Fault::new(codes::LIMIT, "more than 2^32 series"))?;
             if known_until.checked_add(ends.horizon).is_none() {
-                return Err(Fault::new(codes::LIMIT, "rows of the future lie beyond the last time that can be told"));
+                return Err(Fault::new(
+                    codes::LIMIT,
+                    "rows of the future lie beyond the last time that can be told",
+                ));
             }
-            open.push(Reverse(NextRow { time: known_until + every, series, step: 1 }));
+            open.push(Reverse(NextRow {
+                time: known_until + every,
+                series,
+                step: 1,
+            }));
         }
         let found = latest.table().columns().iter().cloned();
         let place = latest.table().schema_ref().index_of("time")?;
-        let time = columns.get(place).ok_or_else(|| Fault::internal("last rows of series without a time"))?.clone();
+        let time = columns
+            .get(place)
+            .ok_or_else(|| Fault::internal("last rows of series without a time"))?
+            .clone();
         let latest = columns.iter().cloned().zip(found).collect();
-        Ok(SeriesSteps { open: BinaryHeap::from(open), every, steps, latest, time, schema: schema.clone() })
+        Ok(SeriesSteps {
+            open: BinaryHeap::from(open),
+            every,
+            steps,
+            latest,
+            time,
+            schema: schema.clone(),
+        })
     }
 
     fn batch(&self, rows: &[NextRow]) -> Result<RecordBatch> {
         let series: UInt32Array = rows.iter().map(|row| row.series).collect();
-        let ticks = |of: &dyn Fn(&NextRow) -> i64, data_type: &DataType| of_ticks(rows.iter().map(of), data_type);
+        let ticks = |of: &dyn Fn(&NextRow) -> i64, data_type: &DataType| {
+            of_ticks(rows.iter().map(of), data_type)
+        };
         let columns = self.schema.fields().iter().map(|field| {
             let (name, data_type) = (field.name(), field.data_type());
             if *name == self.time {
                 return ticks(&|row| row.time, data_type);
             }
             match name.as_str() {
-                KNOWN_UNTIL => ticks(&|row| row.time - i64::from(row.step) * self.every, data_type),
-                HORIZON_STEP => Ok(Arc::new(rows.iter().map(|row| row.step).collect::<UInt32Array>()) as ArrayRef),
+                KNOWN_UNTIL => ticks(
+                    &|row| row.time - i64::from(row.step) * self.every,
+                    data_type,
+                ),
+                HORIZON_STEP => Ok(Arc::new(
+                    rows.iter().map(|row| row.step).collect::<UInt32Array>(),
+                ) as ArrayRef),
                 name => match self.latest.iter().find(|(known, _)| known == name) {
                     Some((_, column)) => Ok(cast(&take(column, &series, None)?, data_type)?),
                     None => Ok(new_null_array(data_type, rows.len())),
                 },
             }
         });
-        Ok(RecordBatch::try_new(self.schema.clone(), columns.collect::<Result<Vec<_>>>()?)?)
+        Ok(RecordBatch::try_new(
+            self.schema.clone(),
+            columns.collect::<Result<Vec<_>>>()?,
+        )?)
     }
 }
 
@@ -239,7 +349,11 @@ impl Iterator for SeriesSteps {
         {
             rows.push(row);
             if row.step < self.steps {
-                self.open.push(Reverse(NextRow { time: row.time + self.every, step: row.step + 1, ..row }));
+                self.open.push(Reverse(NextRow {
+                    time: row.time + self.every,
+                    step: row.step + 1,
+                    ..row
+                }));
             }
         }
         (!rows.is_empty()).then(|| self.batch(&rows))
@@ -250,13 +364,24 @@ impl Iterator for SeriesSteps {
 fn of_ticks(ticks: impl Iterator<Item = i64>, data_type: &DataType) -> Result<ArrayRef> {
     let ticks: ArrayRef = match data_type {
         // Arrow casts dates from and to 32 bits only.
-        DataType::Date32 => Arc::new(ticks.map(|tick| i32::try_from(tick).ok()).collect::<Int32Array>()),
-        DataType::UInt32 => Arc::new(ticks.map(|tick| u64::try_from(tick).ok()).collect::<UInt64Array>()),
+        DataType::Date32 => Arc::new(
+            ticks
+                .map(|tick| i32::try_from(tick).ok())
+                .collect::<Int32Array>(),
+        ),
+        DataType::UInt32 => Arc::new(
+            ticks
+                .map(|tick| u64::try_from(tick).ok())
+                .collect::<UInt64Array>(),
+        ),
         _ => Arc::new(ticks.collect::<Int64Array>()),
     };
     let times = cast(&ticks, data_type)?;
     if times.null_count() > 0 {
-        return Err(Fault::new(codes::LIMIT, "rows of the future lie beyond the last time that can be told"));
+        return Err(Fault::new(
+            codes::LIMIT,
+            "rows of the future lie beyond the last time that can be told",
+        ));
     }
     Ok(times)
 }

@@ -6,8 +6,9 @@ mod filter;
 mod future_rows;
 
 pub use expect::{
-    ExpectRows, ExpectedChange, ExpectedDrift, ExpectedRange, ExpectedRows, ExpectedValue, FailurePolicy, OtherRun,
-    RowExpectation, Share, Violations, add_quarantined_step, drift, expect, violations,
+    ExpectRows, ExpectedChange, ExpectedDrift, ExpectedRange, ExpectedRows, ExpectedValue,
+    FailurePolicy, OtherRun, RowExpectation, Share, Violations, add_quarantined_step, drift,
+    expect, violations,
 };
 pub use explode::{Explode, explode};
 pub use filter::{FilterRows, filter};

@@ -40,31 +40,55 @@ pub(crate) fn scale_by_moments<S: Copy + Send + Sync + 'static>(
             [output],
             [AnalyzerRequest::new(ColumnMoments, reads)],
             move |findings| {
-                let of_all =
-                    scaler(read_moments(finding_at(findings, 0)?)?.first().unwrap_or(&KeyedMoments::default()));
+                let of_all = scaler(
+                    read_moments(finding_at(findings, 0)?)?
+                        .first()
+                        .unwrap_or(&KeyedMoments::default()),
+                );
                 let out = out.clone();
-                Ok(LoweredMap::unary(move |column| map_doubles(column, &out, |value| scale(of_all, value))))
+                Ok(LoweredMap::unary(move |column| {
+                    map_doubles(column, &out, |value| scale(of_all, value))
+                }))
             },
         )));
     }
-    let keys: Vec<DataType> = by.iter().map(|key| Ok(scope.field(key)?.data_type().clone())).collect::<Result<_>>()?;
+    let keys: Vec<DataType> = by
+        .iter()
+        .map(|key| Ok(scope.field(key)?.data_type().clone()))
+        .collect::<Result<_>>()?;
     Ok(PlanOp::Map(MapOp::fitted(
         reads.clone(),
         [output],
         [AnalyzerRequest::new(GroupedMoments { keys }, reads)],
         move |findings| {
             let finding = finding_at(findings, 0)?;
-            let keys = finding.table().columns().iter().take(key_column_count(finding)).cloned().collect::<Vec<_>>();
+            let keys = finding
+                .table()
+                .columns()
+                .iter()
+                .take(key_column_count(finding))
+                .cloned()
+                .collect::<Vec<_>>();
             let index = KeyIndex::new(&keys, |_, _| Ok(()))?;
             let scalers: Vec<S> = read_moments(finding)?.iter().map(&scaler).collect();
             let out = out.clone();
             Ok(LoweredMap::new(move |inputs, _| {
-                let Some((column, keys)) = inputs.split_first() else { return Ok(Vec::new()) };
+                let Some((column, keys)) = inputs.split_first() else {
+                    return Ok(Vec::new());
+                };
                 let found = index.find(keys)?;
                 let of_row = |row: usize| {
-                    found.get(row).copied().flatten().and_then(|id| scalers.get(id as usize)).copied().unwrap_or(unseen)
+                    found
+                        .get(row)
+                        .copied()
+                        .flatten()
+                        .and_then(|id| scalers.get(id as usize))
+                        .copied()
+                        .unwrap_or(unseen)
                 };
-                Ok(vec![map_doubles_with_row(column, &out, |row, value| scale(of_row(row), value))?])
+                Ok(vec![map_doubles_with_row(column, &out, |row, value| {
+                    scale(of_row(row), value)
+                })?])
             }))
         },
     )))
@@ -72,7 +96,13 @@ pub(crate) fn scale_by_moments<S: Copy + Send + Sync + 'static>(
 
 /// The key columns of a finding come first and are called `key1`, `key2`, ...
 fn key_column_count(finding: &Finding) -> usize {
-    finding.table().schema_ref().fields().iter().take_while(|field| field.name().starts_with("key")).count()
+    finding
+        .table()
+        .schema_ref()
+        .fields()
+        .iter()
+        .take_while(|field| field.name().starts_with("key"))
+        .count()
 }
 
 fn read_moments(finding: &Arc<Finding>) -> Result<Vec<KeyedMoments>> {
@@ -81,7 +111,12 @@ fn read_moments(finding: &Arc<Finding>) -> Result<Vec<KeyedMoments>> {
         let column: &ArrayRef = finding.column(name)?;
         Ok(super::doubles(column)?.iter().collect())
     };
-    let (mean, var, min, max) = (number("mean")?, number("var")?, number("min")?, number("max")?);
+    let (mean, var, min, max) = (
+        number("mean")?,
+        number("var")?,
+        number("min")?,
+        number("max")?,
+    );
     Ok((0..counts.len())
         .map(|row| KeyedMoments {
             count: counts.value(row),

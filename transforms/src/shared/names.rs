@@ -12,7 +12,11 @@ pub(crate) fn output_name(column: &str, suffix: &Option<String>) -> String {
 
 /// The field of an output that stands for a column; it can be null where the column can.
 pub(crate) fn output_field(field: &Field, suffix: &Option<String>, data_type: DataType) -> Field {
-    Field::new(output_name(field.name(), suffix), data_type, field.is_nullable())
+    Field::new(
+        output_name(field.name(), suffix),
+        data_type,
+        field.is_nullable(),
+    )
 }
 
 /// A fault for a value of the configuration that cannot be.
@@ -22,5 +26,7 @@ pub(crate) fn bad_value(message: impl Into<String>) -> Fault {
 
 /// One of the findings that an operation asked for.
 pub(crate) fn finding_at(findings: &[Arc<Finding>], index: usize) -> Result<&Arc<Finding>> {
-    findings.get(index).ok_or_else(|| Fault::internal("a finding is missing"))
+    findings
+        .get(index)
+        .ok_or_else(|| Fault::internal("a finding is missing"))
 }

@@ -7,12 +7,29 @@ use forebay_plan::AnalyzerRequest;
 use super::bad_value;
 
 /// A question for quantiles of one column.
-pub(crate) fn ask_quantiles(column: &str, wanted: Wanted, epsilon: f64, exact: bool) -> Result<AnalyzerRequest> {
+pub(crate) fn ask_quantiles(
+    column: &str,
+    wanted: Wanted,
+    epsilon: f64,
+    exact: bool,
+) -> Result<AnalyzerRequest> {
     if exact {
-        return Ok(AnalyzerRequest::new(ExactQuantiles { ask: wanted }, [column]));
+        return Ok(AnalyzerRequest::new(
+            ExactQuantiles { ask: wanted },
+            [column],
+        ));
     }
     if !(epsilon > 0.0 && epsilon < 1.0) {
-        return Err(bad_value(format!("`epsilon` {epsilon} is not between 0 and 1")).hint("or set `exact: true`"));
+        return Err(
+            bad_value(format!("`epsilon` {epsilon} is not between 0 and 1"))
+                .hint("or set `exact: true`"),
+        );
     }
-    Ok(AnalyzerRequest::new(SampledQuantiles { epsilon, ask: wanted }, [column]))
+    Ok(AnalyzerRequest::new(
+        SampledQuantiles {
+            epsilon,
+            ask: wanted,
+        },
+        [column],
+    ))
 }

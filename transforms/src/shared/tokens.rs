@@ -25,7 +25,10 @@ impl TokenIndex {
     /// Tokens in one of the string layouts; of equal ones the first counts.
     pub(crate) fn new(text: ArrayRef) -> Result<Self> {
         match TextRef::new(&text) {
-            Some(_) => Ok(TokenIndex { text, index: OnceLock::new() }),
+            Some(_) => Ok(TokenIndex {
+                text,
+                index: OnceLock::new(),
+            }),
             None => Err(Fault::internal("a vocabulary is not text")),
         }
     }
@@ -34,7 +37,10 @@ impl TokenIndex {
     pub(crate) fn from_finding(finding: &Finding) -> Result<Self> {
         let tokens = TokenIndex::new(finding.column("token")?.clone())?;
         let index = finding.index().and_then(TextIndex::from_bytes);
-        Ok(TokenIndex { index: index.map(OnceLock::from).unwrap_or_default(), ..tokens })
+        Ok(TokenIndex {
+            index: index.map(OnceLock::from).unwrap_or_default(),
+            ..tokens
+        })
     }
 
     /// How many.
@@ -45,7 +51,9 @@ impl TokenIndex {
     /// Where a token stands.
     pub(crate) fn find(&self, token: &str) -> Option<u32> {
         let texts = TextRef::new(&self.text)?;
-        self.index.get_or_init(|| TextIndex::new(texts)).find(token, texts)
+        self.index
+            .get_or_init(|| TextIndex::new(texts))
+            .find(token, texts)
     }
 }
 
@@ -82,8 +90,9 @@ pub(crate) fn gather_ids<T: ArrowPrimitiveType>(
                     rows.push(None);
                     continue;
                 };
-                let slot =
-                    known.get_mut(key as usize).ok_or_else(|| Fault::internal("a dictionary key is too large"))?;
+                let slot = known
+                    .get_mut(key as usize)
+                    .ok_or_else(|| Fault::internal("a dictionary key is too large"))?;
                 let id = match slot {
                     Some(id) => *id,
                     None => *slot.insert(values.get(key as usize).map_or(Ok(None), &mut of_text)?),
@@ -128,14 +137,19 @@ impl<T: ArrowPrimitiveType> DictionaryCache<T> {
         strings: &StringColumn,
         mut of_text: impl FnMut(&str) -> Result<Option<T::Native>>,
     ) -> Result<PrimitiveArray<T>> {
-        let StringColumn::Dictionary(keys, values) = strings else { return gather_ids(strings, of_text) };
+        let StringColumn::Dictionary(keys, values) = strings else {
+            return gather_ids(strings, of_text);
+        };
         let known = {
             let mut remembered = self.lock()?;
             match remembered.iter().find(|known| known.holds(values)) {
                 Some(known) => known.ids.clone(),
                 None => {
                     remembered.retain(|known| known.values.strong_count() > 0);
-                    remembered.push_back(CachedDictionary { values: Arc::downgrade(values), ids: None });
+                    remembered.push_back(CachedDictionary {
+                        values: Arc::downgrade(values),
+                        ids: None,
+                    });
                     if remembered.len() > REMEMBERED_MAX {
                         remembered.pop_front();
                     }
@@ -159,7 +173,9 @@ impl<T: ArrowPrimitiveType> DictionaryCache<T> {
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, VecDeque<CachedDictionary<T>>>> {
-        self.0.lock().map_err(|_| Fault::internal("another thread failed while it held a dictionary"))
+        self.0
+            .lock()
+            .map_err(|_| Fault::internal("another thread failed while it held a dictionary"))
     }
 }
 
@@ -171,7 +187,11 @@ struct IdArrayBuilder<T: ArrowPrimitiveType> {
 
 impl<T: ArrowPrimitiveType> IdArrayBuilder<T> {
     fn new(rows: usize) -> Self {
-        IdArrayBuilder { values: Vec::with_capacity(rows), valid: Vec::with_capacity(rows), nulls: 0 }
+        IdArrayBuilder {
+            values: Vec::with_capacity(rows),
+            valid: Vec::with_capacity(rows),
+            nulls: 0,
+        }
     }
 
     fn push(&mut self, value: Option<T::Native>) {

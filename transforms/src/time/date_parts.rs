@@ -122,36 +122,55 @@ impl Transform for DateParts {
         if self.parts.is_empty() {
             return Err(bad_value("`parts` is empty"));
         }
-        let of_clock = self
-            .parts
-            .iter()
-            .any(|part| matches!(part, CalendarPart::Hour | CalendarPart::Minute | CalendarPart::Second));
-        let (wanted, dates) = if of_clock { ("a timestamp", false) } else { ("a date or timestamp", true) };
-        let fields = scope.typed_columns(&self.columns, wanted, |field| match field.data_type() {
-            DataType::Timestamp(..) | DataType::Date64 => true,
-            DataType::Date32 => dates,
-            _ => false,
-        })?;
+        let of_clock = self.parts.iter().any(|part| {
+            matches!(
+                part,
+                CalendarPart::Hour | CalendarPart::Minute | CalendarPart::Second
+            )
+        });
+        let (wanted, dates) = if of_clock {
+            ("a timestamp", false)
+        } else {
+            ("a date or timestamp", true)
+        };
+        let fields =
+            scope.typed_columns(&self.columns, wanted, |field| match field.data_type() {
+                DataType::Timestamp(..) | DataType::Date64 => true,
+                DataType::Date32 => dates,
+                _ => false,
+            })?;
         let mut ops = Vec::new();
         for field in fields {
             for part in &self.parts {
                 let name = format!("{}_{}", field.name(), part.name());
-                let write = |name: String, data_type, of_part: fn(&ArrayRef, CalendarPart) -> ArrayRef| {
-                    let part = *part;
-                    let output = Field::new(name, data_type, field.is_nullable());
-                    PlanOp::Map(MapOp::new([field.name()], [output], move |inputs, _| {
-                        inputs.iter().map(|column| Ok(of_part(&date_part(column, part.arrow_part())?, part))).collect()
-                    }))
-                };
+                let write =
+                    |name: String, data_type, of_part: fn(&ArrayRef, CalendarPart) -> ArrayRef| {
+                        let part = *part;
+                        let output = Field::new(name, data_type, field.is_nullable());
+                        PlanOp::Map(MapOp::new([field.name()], [output], move |inputs, _| {
+                            inputs
+                                .iter()
+                                .map(|column| {
+                                    Ok(of_part(&date_part(column, part.arrow_part())?, part))
+                                })
+                                .collect()
+                        }))
+                    };
                 match (part, part.cycle()) {
-                    (CalendarPart::IsWeekend, _) => ops.push(write(name, DataType::Boolean, is_weekend)),
+                    (CalendarPart::IsWeekend, _) => {
+                        ops.push(write(name, DataType::Boolean, is_weekend))
+                    }
                     (_, Some(_)) if self.cyclic => {
-                        ops.push(write(format!("{name}_sin"), DataType::Float32, |of, part| {
-                            cyclic_encoding(of, part, f64::sin)
-                        }));
-                        ops.push(write(format!("{name}_cos"), DataType::Float32, |of, part| {
-                            cyclic_encoding(of, part, f64::cos)
-                        }));
+                        ops.push(write(
+                            format!("{name}_sin"),
+                            DataType::Float32,
+                            |of, part| cyclic_encoding(of, part, f64::sin),
+                        ));
+                        ops.push(write(
+                            format!("{name}_cos"),
+                            DataType::Float32,
+                            |of, part| cyclic_encoding(of, part, f64::cos),
+                        ));
                     }
                     _ => ops.push(write(name, DataType::Int32, |of, _| of.clone())),
                 }
@@ -162,13 +181,18 @@ impl Transform for DateParts {
 }
 
 fn is_weekend(day: &ArrayRef, _: CalendarPart) -> ArrayRef {
-    Arc::new(BooleanArray::from_unary(day.as_primitive::<Int32Type>(), |day| day >= 5))
+    Arc::new(BooleanArray::from_unary(
+        day.as_primitive::<Int32Type>(),
+        |day| day >= 5,
+    ))
 }
 
 /// The sine or cosine of the place in the period.
 fn cyclic_encoding(value: &ArrayRef, part: CalendarPart, of_angle: fn(f64) -> f64) -> ArrayRef {
     let (first, count) = part.cycle().unwrap_or((0, 1));
     let angle = |value: i32| TAU * f64::from(value - first) / f64::from(count);
-    let out: Float32Array = value.as_primitive::<Int32Type>().unary::<_, Float32Type>(|v| of_angle(angle(v)) as f32);
+    let out: Float32Array = value
+        .as_primitive::<Int32Type>()
+        .unary::<_, Float32Type>(|v| of_angle(angle(v)) as f32);
     Arc::new(out)
 }

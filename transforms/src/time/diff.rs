@@ -54,7 +54,13 @@ impl ConfiguredTransform for SeriesDiff {
 impl Transform for SeriesDiff {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         require_not_empty(&self.by, "by")?;
-        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+        let mut windows = WindowOpBuilder::new(
+            scope,
+            Self::NAME,
+            &self.time,
+            &self.keys,
+            self.gaps.as_ref(),
+        )?;
         let time = windows.time.clone();
         let fields = scope.numeric_columns(&self.columns)?;
         let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());

@@ -118,7 +118,12 @@ impl EwmWindow {
         };
         let (alpha, word) = match (self.alpha, self.span, self.com, self.half_life) {
             (Some(alpha), None, None, None) => {
-                within(alpha, alpha > 0.0 && alpha <= 1.0, "alpha", "above 0 and at most 1")?;
+                within(
+                    alpha,
+                    alpha > 0.0 && alpha <= 1.0,
+                    "alpha",
+                    "above 0 and at most 1",
+                )?;
                 (alpha, format!("alpha{alpha}"))
             }
             (None, Some(span), None, None) => {
@@ -131,19 +136,32 @@ impl EwmWindow {
             }
             (None, None, None, Some(HalfLife::Rows(rows))) => {
                 within(rows, rows > 0.0, "half_life", "above 0")?;
-                (1.0 - (-std::f64::consts::LN_2 / rows).exp(), format!("half_life{rows}"))
+                (
+                    1.0 - (-std::f64::consts::LN_2 / rows).exp(),
+                    format!("half_life{rows}"),
+                )
             }
             (None, None, None, Some(HalfLife::Time(length))) => {
                 if length.is_zero() {
                     return Err(bad_value(format!("`half_life: {length}` is not above 0")));
                 }
                 if !self.adjust {
-                    return Err(bad_value("`adjust: false` does not go with a half-life of time"));
+                    return Err(bad_value(
+                        "`adjust: false` does not go with a half-life of time",
+                    ));
                 }
                 let ticks = length.ticks(&windows.time)?;
-                return Ok((EwmDecay::HalfLife(ticks as f64), format!("half_life{length}"), length));
+                return Ok((
+                    EwmDecay::HalfLife(ticks as f64),
+                    format!("half_life{length}"),
+                    length,
+                ));
             }
-            _ => return Err(bad_value("exactly one of `alpha`, `span`, `com` and `half_life` has to be given")),
+            _ => {
+                return Err(bad_value(
+                    "exactly one of `alpha`, `span`, `com` and `half_life` has to be given",
+                ));
+            }
         };
         windows.count_rows();
         Ok((EwmDecay::Alpha(alpha), word, LengthSpec::Rows(1)))
@@ -153,7 +171,13 @@ impl EwmWindow {
 impl Transform for EwmWindow {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         require_not_empty(&self.compute, "compute")?;
-        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+        let mut windows = WindowOpBuilder::new(
+            scope,
+            Self::NAME,
+            &self.time,
+            &self.keys,
+            self.gaps.as_ref(),
+        )?;
         let time = windows.time.clone();
         let fields = scope.numeric_columns(&self.columns)?;
         let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
@@ -167,12 +191,21 @@ impl Transform for EwmWindow {
                     EwmStatistic::Std => (EwmStat::Std, "std"),
                     EwmStatistic::Var => (EwmStat::Var, "var"),
                 };
-                let name = names.column_name(field.name(), format!("ewm_{of}_{word}"), |names| {
-                    let lag = names.periods(self.gap.unwrap_or(LengthSpec::Rows(0)))?;
-                    Ok(format!("exponentially_weighted_{of}_lag{lag}_{word}"))
-                })?;
-                let (adjust, ignore_na, min_periods) = (self.adjust, self.ignore_na, self.min_periods);
-                let compute = WindowFunction::Ewm { decay, adjust, ignore_na, stat, gap, min_periods };
+                let name =
+                    names.column_name(field.name(), format!("ewm_{of}_{word}"), |names| {
+                        let lag = names.periods(self.gap.unwrap_or(LengthSpec::Rows(0)))?;
+                        Ok(format!("exponentially_weighted_{of}_lag{lag}_{word}"))
+                    })?;
+                let (adjust, ignore_na, min_periods) =
+                    (self.adjust, self.ignore_na, self.min_periods);
+                let compute = WindowFunction::Ewm {
+                    decay,
+                    adjust,
+                    ignore_na,
+                    stat,
+                    gap,
+                    min_periods,
+                };
                 windows.add_output(input, compute, name, self.dtype.data_type());
             }
         }

@@ -65,15 +65,27 @@ impl ConfiguredTransform for ExpandingWindow {
 impl Transform for ExpandingWindow {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         require_not_empty(&self.compute, "compute")?;
-        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+        let mut windows = WindowOpBuilder::new(
+            scope,
+            Self::NAME,
+            &self.time,
+            &self.keys,
+            self.gaps.as_ref(),
+        )?;
         let time = windows.time.clone();
         let fields = windows.computable_columns(&self.columns)?;
         let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
         let length = self.gap.unwrap_or(LengthSpec::Rows(0));
-        let frame = SeriesFrame::Expanding { gap: windows.gap(self.gap, length, "gap")? };
+        let frame = SeriesFrame::Expanding {
+            gap: windows.gap(self.gap, length, "gap")?,
+        };
         for field in fields {
             for statistic in &self.compute {
-                let unless_set = if *statistic == SeriesStatistic::Count { 0 } else { 1 };
+                let unless_set = if *statistic == SeriesStatistic::Count {
+                    0
+                } else {
+                    1
+                };
                 let taken = StatisticOptions {
                     frame,
                     measure: length,
@@ -81,9 +93,11 @@ impl Transform for ExpandingWindow {
                     ddof: self.ddof,
                     dtype: self.dtype,
                 };
-                let name = names.column_name(field.name(), format!("expanding_{}", statistic.word()), |names| {
-                    names.mlforecast_name("expanding", *statistic, length, "")
-                })?;
+                let name = names.column_name(
+                    field.name(),
+                    format!("expanding_{}", statistic.word()),
+                    |names| names.mlforecast_name("expanding", *statistic, length, ""),
+                )?;
                 windows.add_statistic(field, *statistic, name, &taken)?;
             }
         }

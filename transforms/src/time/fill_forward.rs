@@ -46,7 +46,13 @@ impl ConfiguredTransform for FillForward {
 
 impl Transform for FillForward {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+        let mut windows = WindowOpBuilder::new(
+            scope,
+            Self::NAME,
+            &self.time,
+            &self.keys,
+            self.gaps.as_ref(),
+        )?;
         if let Some(limit) = self.limit {
             if limit == 0 {
                 return Err(bad_value("`limit: 0` fills nothing"));

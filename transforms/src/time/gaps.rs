@@ -55,22 +55,32 @@ pub enum GapFill {
 impl GapPolicy {
     /// A missing period is a fault.
     pub fn error(every: impl Into<LengthSpec>) -> GapPolicy {
-        GapPolicy::Error(SeriesPeriod { every: every.into() })
+        GapPolicy::Error(SeriesPeriod {
+            every: every.into(),
+        })
     }
 
     /// Missing periods are reported; otherwise rows are counted.
     pub fn warn(every: impl Into<LengthSpec>) -> GapPolicy {
-        GapPolicy::Warn(SeriesPeriod { every: every.into() })
+        GapPolicy::Warn(SeriesPeriod {
+            every: every.into(),
+        })
     }
 
     /// Missing periods count as rows with a missing value.
     pub fn complete(every: impl Into<LengthSpec>) -> GapPolicy {
-        GapPolicy::Complete(GapCompletion { every: every.into(), fill: None })
+        GapPolicy::Complete(GapCompletion {
+            every: every.into(),
+            fill: None,
+        })
     }
 
     /// Missing periods count as rows with a value.
     pub fn complete_with(every: impl Into<LengthSpec>, fill: GapFill) -> GapPolicy {
-        GapPolicy::Complete(GapCompletion { every: every.into(), fill: Some(fill) })
+        GapPolicy::Complete(GapCompletion {
+            every: every.into(),
+            fill: Some(fill),
+        })
     }
 
     /// The declared period.

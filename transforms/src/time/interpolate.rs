@@ -3,7 +3,9 @@
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
 use forebay_model::{Result, lerp};
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform, WindowOp};
+use forebay_plan::{
+    BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform, WindowOp,
+};
 use forebay_setters::Setters;
 use forebay_window::{WindowFunction, WordEncoding};
 use schemars::JsonSchema;
@@ -65,21 +67,37 @@ impl Transform for Interpolate {
         let before = self.neighbours(scope, &fields, "before", self.limit, self.gaps.as_ref())?;
         let after = self.neighbours(scope, &fields, "after", None, None)?;
         let time = before.time.clone();
-        let mut ops = vec![PlanOp::Window(before), PlanOp::Window(WindowOp { backward: true, ..after })];
+        let mut ops = vec![
+            PlanOp::Window(before),
+            PlanOp::Window(WindowOp {
+                backward: true,
+                ..after
+            }),
+        ];
         let mut names = Vec::new();
         for field in fields {
             let output = output_name(field.name(), &self.suffix);
             let data_type = self.dtype.data_type();
-            let hidden = ["before", "after"].map(|side| [hidden_name(side, field), hidden_time_name(side, field)]);
-            let reads: Vec<String> =
-                [field.name().clone(), time.clone()].into_iter().chain(hidden.into_iter().flatten()).collect();
+            let hidden = ["before", "after"]
+                .map(|side| [hidden_name(side, field), hidden_time_name(side, field)]);
+            let reads: Vec<String> = [field.name().clone(), time.clone()]
+                .into_iter()
+                .chain(hidden.into_iter().flatten())
+                .collect();
             names.push(output.clone());
             ops.push(PlanOp::Map(MapOp::new(
                 reads,
                 [Field::new(output, data_type.clone(), true)],
                 move |inputs, _| {
-                    let [column, time, before, before_time, after, after_time] = inputs else { return Ok(Vec::new()) };
-                    let line = interpolate_linearly(column, time, [before, before_time], [after, after_time])?;
+                    let [column, time, before, before_time, after, after_time] = inputs else {
+                        return Ok(Vec::new());
+                    };
+                    let line = interpolate_linearly(
+                        column,
+                        time,
+                        [before, before_time],
+                        [after, after_time],
+                    )?;
                     Ok(vec![to_float_type(line, &data_type)])
                 },
             )));
@@ -113,7 +131,12 @@ impl Interpolate {
         }
         for field in fields {
             let input = windows.add_input(field, WordEncoding::Number);
-            windows.add_output(input, WindowFunction::LastValid { limit }, hidden_name(side, field), DataType::Float64);
+            windows.add_output(
+                input,
+                WindowFunction::LastValid { limit },
+                hidden_name(side, field),
+                DataType::Float64,
+            );
             let time = WindowFunction::LastValidTime { limit };
             windows.add_output(input, time, hidden_time_name(side, field), DataType::Int64);
         }
@@ -129,7 +152,10 @@ fn interpolate_linearly(
 ) -> Result<Float64Array> {
     let (values, times) = (doubles(column)?, ticks_of(time)?);
     let of = |[value, time]: [&ArrayRef; 2], row: usize| {
-        let (value, time) = (value.as_primitive::<Float64Type>(), time.as_primitive::<Int64Type>());
+        let (value, time) = (
+            value.as_primitive::<Float64Type>(),
+            time.as_primitive::<Int64Type>(),
+        );
         (value.is_valid(row) && time.is_valid(row)).then(|| (value.value(row), time.value(row)))
     };
     let each = (0..values.len()).map(|row| {
@@ -139,7 +165,11 @@ fn interpolate_linearly(
         let ((from, start), (to, end)) = (of(before, row)?, of(after, row)?);
         let now = times.is_valid(row).then(|| times.value(row))?;
         let (passed, whole) = (now as f64 - start as f64, end as f64 - start as f64);
-        let line = if whole > 0.0 { lerp(from, to, passed / whole) } else { from };
+        let line = if whole > 0.0 {
+            lerp(from, to, passed / whole)
+        } else {
+            from
+        };
         // As numpy's `interp`: an infinite start leaves no slope, the end decides then.
         let is_line = !line.is_nan() || !to.is_infinite();
         is_line.then_some(if line.is_nan() { from } else { line })

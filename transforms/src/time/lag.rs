@@ -72,7 +72,13 @@ impl ConfiguredTransform for SeriesLag {
 impl Transform for SeriesLag {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         require_not_empty(&self.by, "by")?;
-        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+        let mut windows = WindowOpBuilder::new(
+            scope,
+            Self::NAME,
+            &self.time,
+            &self.keys,
+            self.gaps.as_ref(),
+        )?;
         let time = windows.time.clone();
         let fields = windows.copyable_columns(&self.columns)?;
         let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
@@ -85,7 +91,9 @@ impl Transform for SeriesLag {
             for length in &self.by {
                 let by = windows.lookback_length(*length)?;
                 if as_of.is_some() && length.is_rows() {
-                    return Err(bad_value(format!("`as_of` goes with lengths of time, and `by: {length}` is rows")));
+                    return Err(bad_value(format!(
+                        "`as_of` goes with lengths of time, and `by: {length}` is rows"
+                    )));
                 }
                 let name = names.column_name(field.name(), format!("lag_{length}"), |names| {
                     Ok(format!("lag{}", names.periods(*length)?))
@@ -99,7 +107,11 @@ impl Transform for SeriesLag {
 
 impl From<bool> for LagTolerance {
     fn from(any: bool) -> Self {
-        if any { LagTolerance::Any } else { LagTolerance::Exact }
+        if any {
+            LagTolerance::Any
+        } else {
+            LagTolerance::Exact
+        }
     }
 }
 

@@ -92,8 +92,10 @@ impl TimeColumn {
     /// Whether a column of this type can be the event time.
     pub fn is_time_type(data_type: &DataType) -> bool {
         use DataType as T;
-        matches!(data_type, T::Date32 | T::Date64 | T::Timestamp(..) | T::Int8 | T::Int16 | T::Int32 | T::Int64)
-            || matches!(data_type, T::UInt8 | T::UInt16 | T::UInt32)
+        matches!(
+            data_type,
+            T::Date32 | T::Date64 | T::Timestamp(..) | T::Int8 | T::Int16 | T::Int32 | T::Int64
+        ) || matches!(data_type, T::UInt8 | T::UInt16 | T::UInt32)
     }
 }
 
@@ -101,7 +103,8 @@ impl LengthSpec {
     /// In ticks of the time column; a fault where that is no whole number, and for rows.
     pub(crate) fn ticks(self, time: &TimeColumn) -> Result<i64> {
         self.in_ticks(time).and_then(|ticks| {
-            i64::try_from(ticks).map_err(|_| bad_value(format!("`{self}` is longer than `{}` can tell", time.name)))
+            i64::try_from(ticks)
+                .map_err(|_| bad_value(format!("`{self}` is longer than `{}` can tell", time.name)))
         })
     }
 
@@ -117,12 +120,18 @@ impl LengthSpec {
     fn in_ticks(self, time: &TimeColumn) -> Result<i128> {
         let name = &time.name;
         let LengthSpec::Time(count, unit) = self else {
-            return Err(bad_value(format!("`{self}` is a number of rows where a length of time is needed"))
-                .hint("write a whole number and a unit: 30m, 12h, 7d or 2w"));
+            return Err(bad_value(format!(
+                "`{self}` is a number of rows where a length of time is needed"
+            ))
+            .hint("write a whole number and a unit: 30m, 12h, 7d or 2w"));
         };
         let count = i128::from(count);
         let Some(tick) = time.nanoseconds_per_tick() else {
-            return if unit == LengthUnit::Tick { Ok(count) } else { Err(integer_time_fault(self, name)) };
+            return if unit == LengthUnit::Tick {
+                Ok(count)
+            } else {
+                Err(integer_time_fault(self, name))
+            };
         };
         if unit == LengthUnit::Tick {
             return Err(bad_value(format!(
@@ -136,9 +145,14 @@ impl LengthSpec {
             return Ok(nanoseconds / tick);
         }
         Err(match time.data_type {
-            DataType::Date32 => bad_value(format!("`{self}` is not a whole number of days, and `{name}` holds dates"))
-                .hint("use days or weeks, or a column of timestamps"),
-            _ => bad_value(format!("`{self}` is finer than `{name}`, which is {}", type_words(&time.data_type))),
+            DataType::Date32 => bad_value(format!(
+                "`{self}` is not a whole number of days, and `{name}` holds dates"
+            ))
+            .hint("use days or weeks, or a column of timestamps"),
+            _ => bad_value(format!(
+                "`{self}` is finer than `{name}`, which is {}",
+                type_words(&time.data_type)
+            )),
         })
     }
 
@@ -165,13 +179,22 @@ impl LengthSpec {
 
 /// A column of event times in ticks.
 pub(super) fn ticks_of(column: &ArrayRef) -> Result<Int64Array> {
-    let column = if *column.data_type() == DataType::Date32 { &cast(column, &DataType::Int32)? } else { column };
-    Ok(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+    let column = if *column.data_type() == DataType::Date32 {
+        &cast(column, &DataType::Int32)?
+    } else {
+        column
+    };
+    Ok(cast(column, &DataType::Int64)?
+        .as_primitive::<Int64Type>()
+        .clone())
 }
 
 fn integer_time_fault(length: LengthSpec, name: &str) -> Fault {
-    Fault::new(codes::BAD_VALUE, format!("`{length}` cannot be told from `{name}`, which is an integer"))
-        .hint("count its steps with the unit `t`, such as `7t`, or make it a date or timestamp")
+    Fault::new(
+        codes::BAD_VALUE,
+        format!("`{length}` cannot be told from `{name}`, which is an integer"),
+    )
+    .hint("count its steps with the unit `t`, such as `7t`, or make it a date or timestamp")
 }
 
 impl From<u64> for LengthSpec {
@@ -194,7 +217,10 @@ impl FromStr for LengthSpec {
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (count, word) = text.split_at(digits);
         let word = if word == "min" { "m" } else { word };
-        let unit = LengthUnit::ALL.iter().find(|(_, known, _)| *known == word).map(|(unit, ..)| *unit);
+        let unit = LengthUnit::ALL
+            .iter()
+            .find(|(_, known, _)| *known == word)
+            .map(|(unit, ..)| *unit);
         match (count.parse(), unit) {
             (Ok(count), Some(unit)) => Ok(LengthSpec::Time(count, unit)),
             (Ok(rows), None) if word.is_empty() => Err(format!(
@@ -207,8 +233,9 @@ impl FromStr for LengthSpec {
             )),
             _ => {
                 let hint = duration_hint(text);
-                let hint =
-                    hint.unwrap_or_else(|| "write a number of rows (7), or a whole number and a unit (7d, 12h)".into());
+                let hint = hint.unwrap_or_else(|| {
+                    "write a number of rows (7), or a whole number and a unit (7d, 12h)".into()
+                });
                 Err(format!("`{text}` is not a length; hint: {hint}"))
             }
         }
@@ -218,7 +245,10 @@ impl FromStr for LengthSpec {
 /// How a length in words or other units is written here: `7d` for `7 days`.
 pub fn duration_hint(text: &str) -> Option<String> {
     let text = text.trim().to_lowercase();
-    let digits = text.len() - text.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+    let digits = text.len()
+        - text
+            .trim_start_matches(|letter: char| letter.is_ascii_digit())
+            .len();
     let (count, word) = (&text[..digits], text[digits..].trim());
     if count.is_empty() || word.is_empty() {
         return None;
@@ -232,10 +262,14 @@ pub fn duration_hint(text: &str) -> Option<String> {
         "" | "sec" | "second" => "s",
         "mo" | "mon" | "month" => {
             let days = count.parse::<u64>().ok()?.checked_mul(30)?;
-            return Some(format!("months differ in length: write days, such as {days}d"));
+            return Some(format!(
+                "months differ in length: write days, such as {days}d"
+            ));
         }
         "y" | "yr" | "year" | "q" | "quarter" => {
-            return Some("years and quarters differ in length: write days, such as 365d".to_owned());
+            return Some(
+                "years and quarters differ in length: write days, such as 365d".to_owned(),
+            );
         }
         _ => return None,
     };
@@ -277,7 +311,9 @@ impl<'de> Deserialize<'de> for LengthSpec {
             }
 
             fn visit_i64<E: Error>(self, rows: i64) -> Result<LengthSpec, E> {
-                u64::try_from(rows).map(LengthSpec::Rows).map_err(|_| E::custom(format!("`{rows}` would look ahead")))
+                u64::try_from(rows)
+                    .map(LengthSpec::Rows)
+                    .map_err(|_| E::custom(format!("`{rows}` would look ahead")))
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<LengthSpec, E> {

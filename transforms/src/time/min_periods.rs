@@ -23,15 +23,17 @@ impl MinPeriods {
     /// How many values of a window that can hold `rows` rows, where that is known.
     pub(super) fn resolve_count(self, rows: Option<u64>) -> Result<u64> {
         match (self, rows) {
-            (MinPeriods::Count(count), Some(rows)) if count > rows => {
-                Err(bad_value(format!("`min_periods` is {count}, and the window holds {rows} rows at most")))
-            }
+            (MinPeriods::Count(count), Some(rows)) if count > rows => Err(bad_value(format!(
+                "`min_periods` is {count}, and the window holds {rows} rows at most"
+            ))),
             (MinPeriods::Count(count), _) => Ok(count),
-            (MinPeriods::Percent(percent), Some(rows)) => Ok((percent * rows as f64 / 100.0).ceil() as u64),
-            (MinPeriods::Percent(percent), None) => {
-                Err(bad_value(format!("`min_periods: {percent}%` needs to know how many rows a window of time holds"))
-                    .hint("declare the period in `gaps`, such as `error: { every: 1d }`, or give a count"))
+            (MinPeriods::Percent(percent), Some(rows)) => {
+                Ok((percent * rows as f64 / 100.0).ceil() as u64)
             }
+            (MinPeriods::Percent(percent), None) => Err(bad_value(format!(
+                "`min_periods: {percent}%` needs to know how many rows a window of time holds"
+            ))
+            .hint("declare the period in `gaps`, such as `error: { every: 1d }`, or give a count")),
         }
     }
 }
@@ -67,10 +69,14 @@ impl<'de> Deserialize<'de> for MinPeriods {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<MinPeriods, E> {
-                let percent = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+                let percent = text
+                    .strip_suffix('%')
+                    .and_then(|number| number.parse::<f64>().ok());
                 let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
                 percent.map(MinPeriods::Percent).ok_or_else(|| {
-                    E::custom(format!("`{text}` is neither a number of values (14) nor a share of the rows (50%)"))
+                    E::custom(format!(
+                        "`{text}` is neither a number of values (14) nor a share of the rows (50%)"
+                    ))
                 })
             }
         }

@@ -30,8 +30,18 @@ pub(super) struct FeatureNamer<'a> {
 }
 
 impl<'a> FeatureNamer<'a> {
-    pub fn new(naming: FeatureNaming, columns: usize, time: &'a TimeColumn, gaps: Option<&GapPolicy>) -> Self {
-        FeatureNamer { naming, several: columns > 1, time, every: gaps.and_then(GapPolicy::every) }
+    pub fn new(
+        naming: FeatureNaming,
+        columns: usize,
+        time: &'a TimeColumn,
+        gaps: Option<&GapPolicy>,
+    ) -> Self {
+        FeatureNamer {
+            naming,
+            several: columns > 1,
+            time,
+            every: gaps.and_then(GapPolicy::every),
+        }
     }
 
     /// The name of a feature of a column, with what mlforecast calls it.
@@ -56,8 +66,16 @@ impl<'a> FeatureNamer<'a> {
         gap: LengthSpec,
         rest: &str,
     ) -> Result<String> {
-        let quantile = if let SeriesStatistic::Quantile(q) = statistic { format!("_p{q}") } else { String::new() };
-        Ok(format!("{kind}_{}_lag{}{quantile}{rest}", statistic.snake(), self.periods(gap)?))
+        let quantile = if let SeriesStatistic::Quantile(q) = statistic {
+            format!("_p{q}")
+        } else {
+            String::new()
+        };
+        Ok(format!(
+            "{kind}_{}_lag{}{quantile}{rest}",
+            statistic.snake(),
+            self.periods(gap)?
+        ))
     }
 
     /// A length in periods.
@@ -69,14 +87,18 @@ impl<'a> FeatureNamer<'a> {
         let every = match (self.every, &self.time.data_type) {
             (Some(every), _) => every.ticks(self.time)?.max(1),
             (None, DataType::Date64 | DataType::Timestamp(..)) => {
-                return Err(bad_value(format!("`names: mlforecast` counts periods, and `{length}` is a time"))
-                    .hint("declare the period in `gaps`, such as `error: { every: 1d }`"));
+                return Err(bad_value(format!(
+                    "`names: mlforecast` counts periods, and `{length}` is a time"
+                ))
+                .hint("declare the period in `gaps`, such as `error: { every: 1d }`"));
             }
             (None, _) => 1,
         };
         match ticks % every {
             0 => Ok(ticks / every),
-            _ => Err(bad_value(format!("`{length}` is no whole number of the periods that `gaps` declares"))),
+            _ => Err(bad_value(format!(
+                "`{length}` is no whole number of the periods that `gaps` declares"
+            ))),
         }
     }
 }

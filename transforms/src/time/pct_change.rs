@@ -53,7 +53,13 @@ impl ConfiguredTransform for PctChange {
 impl Transform for PctChange {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         require_not_empty(&self.by, "by")?;
-        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+        let mut windows = WindowOpBuilder::new(
+            scope,
+            Self::NAME,
+            &self.time,
+            &self.keys,
+            self.gaps.as_ref(),
+        )?;
         let time = windows.time.clone();
         let fields = scope.numeric_columns(&self.columns)?;
         let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
@@ -61,10 +67,16 @@ impl Transform for PctChange {
             let input = windows.add_input(field, WordEncoding::Number);
             for length in &self.by {
                 let by = windows.lookback_length(*length)?;
-                let name = names.column_name(field.name(), format!("pct_change_{length}"), |names| {
-                    Ok(format!("pct_change{}", names.periods(*length)?))
-                })?;
-                windows.add_output(input, WindowFunction::PctChange { by }, name, self.dtype.data_type());
+                let name =
+                    names.column_name(field.name(), format!("pct_change_{length}"), |names| {
+                        Ok(format!("pct_change{}", names.periods(*length)?))
+                    })?;
+                windows.add_output(
+                    input,
+                    WindowFunction::PctChange { by },
+                    name,
+                    self.dtype.data_type(),
+                );
             }
         }
         windows.finish()

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, Float64Array, Int64Array};
 use arrow::datatypes::{DataType, Field};
 use forebay_model::Result;
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform};
+use forebay_plan::{
+    BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+};
 use forebay_setters::Setters;
 use hashbrown::HashMap;
 use schemars::JsonSchema;
@@ -139,29 +141,50 @@ impl Transform for PooledWindow {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         require_not_empty(&self.compute, "compute")?;
         let time = time_column(scope, Self::NAME, &self.time)?;
-        let gap = self.gap.filter(|gap| !gap.is_zero()).map_or(Ok(0), |gap| gap.ticks(&time))?;
+        let gap = self
+            .gap
+            .filter(|gap| !gap.is_zero())
+            .map_or(Ok(0), |gap| gap.ticks(&time))?;
         let fields = scope.numeric_columns(&self.columns)?;
         let keys = key_fields(scope, &self.by)?;
-        let group = if self.by.is_empty() { "all".to_owned() } else { self.by.join("_") };
+        let group = if self.by.is_empty() {
+            "all".to_owned()
+        } else {
+            self.by.join("_")
+        };
         let aggregate = self.aggregate.map_or("", TimeAggregate::name_prefix);
         let mut outputs = Vec::new();
         let mut names = Vec::new();
-        for length in self.over.iter().copied().map(Some).chain(self.over.is_empty().then_some(None)) {
+        for length in self
+            .over
+            .iter()
+            .copied()
+            .map(Some)
+            .chain(self.over.is_empty().then_some(None))
+        {
             for statistic in self.compute.iter().copied() {
                 statistic.of(self.ddof, None)?;
                 if length.is_some_and(LengthSpec::is_zero) {
                     return Err(bad_value("a window of no length holds nothing"));
                 }
                 if self.aggregate.is_none() && !follows_from_moments(statistic) {
-                    let message = format!("`{}` of all rows' values is not kept for each time", statistic.snake());
-                    return Err(bad_value(message).hint("say what is made of the rows of a time: `aggregate: sum`"));
+                    let message = format!(
+                        "`{}` of all rows' values is not kept for each time",
+                        statistic.snake()
+                    );
+                    return Err(bad_value(message)
+                        .hint("say what is made of the rows of a time: `aggregate: sum`"));
                 }
                 let over = length.map(|length| length.ticks(&time)).transpose()?;
                 let unit = match length.or(self.gap) {
                     Some(length) if statistic.measures() => length.unit().ticks(&time)? as f64,
                     None if statistic.measures() => {
-                        let message = format!("`{}` of everything before needs a unit of time", statistic.snake());
-                        return Err(bad_value(message).hint("give a `gap`: `0d` has no length, and says days"));
+                        let message = format!(
+                            "`{}` of everything before needs a unit of time",
+                            statistic.snake()
+                        );
+                        return Err(bad_value(message)
+                            .hint("give a `gap`: `0d` has no length, and says days"));
                     }
                     _ => 1.0,
                 };
@@ -170,30 +193,54 @@ impl Transform for PooledWindow {
                     Some(length) => format!("{group}_{aggregate}{}_{length}", statistic.word()),
                     None => format!("{group}_{aggregate}expanding_{}", statistic.word()),
                 });
-                outputs.push(PooledOutput { statistic, over, unit, data_type });
+                outputs.push(PooledOutput {
+                    statistic,
+                    over,
+                    unit,
+                    data_type,
+                });
             }
         }
         let (closed, min_periods, ddof) = (self.closed, self.min_periods, self.ddof);
         let behind = time.behind(gap);
-        let window = PooledEvaluator { gap, closed, aggregate: self.aggregate, min_periods, ddof };
+        let window = PooledEvaluator {
+            gap,
+            closed,
+            aggregate: self.aggregate,
+            min_periods,
+            ddof,
+        };
         let reads: Vec<String> = self.by.iter().cloned().chain([time.name.clone()]).collect();
         let each = fields.into_iter().map(|field| {
             let ask = ask_moments(scope, field, &keys, &time)?;
             let writes = names.iter().zip(&outputs);
-            let writes = writes
-                .map(|(name, output)| Field::new(format!("{}_{name}", field.name()), output.data_type.clone(), true));
-            let (keys, whole, outputs) = (keys.len(), field.data_type().is_integer(), outputs.clone());
-            let map = MapOp::fitted(reads.clone(), writes.collect::<Vec<_>>(), [ask], move |findings| {
-                let groups = PooledTable::new(finding_at(findings, 0)?, keys, keys, whole)?;
-                let outputs = outputs.clone();
-                Ok(LoweredMap::new(move |inputs, rows| {
-                    let (Some(time), keys) = (inputs.last(), &inputs[..inputs.len().saturating_sub(1)]) else {
-                        return Ok(Vec::new());
-                    };
-                    let found = groups.find_groups(keys, rows)?;
-                    window.over_rows(&groups, &found, time, &outputs)
-                }))
+            let writes = writes.map(|(name, output)| {
+                Field::new(
+                    format!("{}_{name}", field.name()),
+                    output.data_type.clone(),
+                    true,
+                )
             });
+            let (keys, whole, outputs) =
+                (keys.len(), field.data_type().is_integer(), outputs.clone());
+            let map = MapOp::fitted(
+                reads.clone(),
+                writes.collect::<Vec<_>>(),
+                [ask],
+                move |findings| {
+                    let groups = PooledTable::new(finding_at(findings, 0)?, keys, keys, whole)?;
+                    let outputs = outputs.clone();
+                    Ok(LoweredMap::new(move |inputs, rows| {
+                        let (Some(time), keys) =
+                            (inputs.last(), &inputs[..inputs.len().saturating_sub(1)])
+                        else {
+                            return Ok(Vec::new());
+                        };
+                        let found = groups.find_groups(keys, rows)?;
+                        window.over_rows(&groups, &found, time, &outputs)
+                    }))
+                },
+            );
             Ok(PlanOp::Map(map.data_age(behind)))
         });
         each.collect()
@@ -203,7 +250,10 @@ impl Transform for PooledWindow {
 /// Whether a statistic of all values follows from the moments of each time.
 fn follows_from_moments(statistic: SeriesStatistic) -> bool {
     use SeriesStatistic as S;
-    matches!(statistic, S::Mean | S::Sum | S::Count | S::Std | S::Var | S::Min | S::Max)
+    matches!(
+        statistic,
+        S::Mean | S::Sum | S::Count | S::Std | S::Var | S::Min | S::Max
+    )
 }
 
 impl PooledEvaluator {
@@ -229,18 +279,24 @@ impl PooledEvaluator {
                 let cells = &groups.cells[groups.range(*group)];
                 for (output, results) in outputs.iter().zip(&mut results) {
                     // As everywhere in windows, what is not determined (infinity less infinity) is null.
-                    results.push(self.result(output, cells, time).filter(|result| !result.is_nan()));
+                    results.push(
+                        self.result(output, cells, time)
+                            .filter(|result| !result.is_nan()),
+                    );
                 }
                 results.first().map_or(0, |results| results.len() - 1)
             });
             places.push(Some(place));
         }
         let columns = outputs.iter().zip(&results).map(|(output, results)| {
-            let each = places.iter().map(|place| place.and_then(|place| results[place]));
+            let each = places
+                .iter()
+                .map(|place| place.and_then(|place| results[place]));
             match output.data_type {
-                DataType::Int64 => {
-                    Arc::new(each.map(|count| count.map(|count| count as i64)).collect::<Int64Array>()) as ArrayRef
-                }
+                DataType::Int64 => Arc::new(
+                    each.map(|count| count.map(|count| count as i64))
+                        .collect::<Int64Array>(),
+                ) as ArrayRef,
                 _ => to_float_type(each.collect::<Float64Array>(), &output.data_type),
             }
         });
@@ -265,14 +321,29 @@ impl PooledEvaluator {
             None => cells.iter().map(|cell| cell.count).sum(),
             Some(_) => cells.len() as u64,
         };
-        let unless_set = if output.statistic == SeriesStatistic::Count { 0 } else { 1 };
+        let unless_set = if output.statistic == SeriesStatistic::Count {
+            0
+        } else {
+            1
+        };
         if count < self.min_periods.unwrap_or(unless_set) {
             return None;
         }
-        let Some(aggregate) = self.aggregate else { return statistic_of_cells(output.statistic, self.ddof, cells) };
+        let Some(aggregate) = self.aggregate else {
+            return statistic_of_cells(output.statistic, self.ddof, cells);
+        };
         let times: Vec<i64> = cells.iter().map(|cell| cell.time).collect();
-        let values: Vec<f64> = cells.iter().map(|cell| aggregate.cell_value(cell)).collect();
-        PooledSample { times: &times, values: &values, now: time, unit: output.unit, ddof: self.ddof }
-            .of(output.statistic)
+        let values: Vec<f64> = cells
+            .iter()
+            .map(|cell| aggregate.cell_value(cell))
+            .collect();
+        PooledSample {
+            times: &times,
+            values: &values,
+            now: time,
+            unit: output.unit,
+            ddof: self.ddof,
+        }
+        .of(output.statistic)
     }
 }

@@ -59,24 +59,36 @@ pub(super) fn pooled_index(
     let mut keys = key_fields(scope, parents)?;
     keys.push(slot_key_field(slot));
     let ask = ask_moments(scope, field, &keys, time)?;
-    let reads: Vec<String> = keys.iter().map(|key| key.name().clone()).chain([time.name.clone()]).collect();
+    let reads: Vec<String> = keys
+        .iter()
+        .map(|key| key.name().clone())
+        .chain([time.name.clone()])
+        .collect();
     let (keys, whole) = (keys.len(), field.data_type().is_integer());
-    let map = MapOp::fitted(reads, [Field::new(output, DataType::Float64, true)], [ask], move |findings| {
-        let finding = finding_at(findings, 0)?;
-        let slots = RunningTotals::new(PooledTable::new(finding, keys, keys, whole)?);
-        let all = RunningTotals::new(PooledTable::new(finding, keys - 1, keys, whole)?);
-        Ok(LoweredMap::new(move |inputs, rows| {
-            let of_slot = slots.groups.find_groups(&inputs[..keys], rows)?;
-            let of_all = all.groups.find_groups(&inputs[..keys - 1], rows)?;
-            let times = ticks_of(&inputs[keys])?;
-            let index = |row: usize| {
-                let told = times.is_valid(row) && inputs[keys - 1].is_valid(row);
-                let until = told.then(|| times.value(row).saturating_sub(gap))?;
-                let index = slots.mean_until(of_slot[row], until)? / all.mean_until(of_all[row], until)?;
-                index.is_finite().then_some(index)
-            };
-            Ok(vec![Arc::new((0..rows).map(index).collect::<Float64Array>()) as ArrayRef])
-        }))
-    });
+    let map = MapOp::fitted(
+        reads,
+        [Field::new(output, DataType::Float64, true)],
+        [ask],
+        move |findings| {
+            let finding = finding_at(findings, 0)?;
+            let slots = RunningTotals::new(PooledTable::new(finding, keys, keys, whole)?);
+            let all = RunningTotals::new(PooledTable::new(finding, keys - 1, keys, whole)?);
+            Ok(LoweredMap::new(move |inputs, rows| {
+                let of_slot = slots.groups.find_groups(&inputs[..keys], rows)?;
+                let of_all = all.groups.find_groups(&inputs[..keys - 1], rows)?;
+                let times = ticks_of(&inputs[keys])?;
+                let index = |row: usize| {
+                    let told = times.is_valid(row) && inputs[keys - 1].is_valid(row);
+                    let until = told.then(|| times.value(row).saturating_sub(gap))?;
+                    let index = slots.mean_until(of_slot[row], until)?
+                        / all.mean_until(of_all[row], until)?;
+                    index.is_finite().then_some(index)
+                };
+                Ok(vec![
+                    Arc::new((0..rows).map(index).collect::<Float64Array>()) as ArrayRef,
+                ])
+            }))
+        },
+    );
     Ok(map.data_age(time.behind(gap)))
 }

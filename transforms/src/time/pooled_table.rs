@@ -41,14 +41,29 @@ pub(super) fn ask_moments(
 ) -> Result<AnalyzerRequest> {
     for key in keys {
         if key.data_type().is_nested() {
-            let message = format!("`{}` is {}, which cannot tell groups apart", key.name(), key.data_type());
+            let message = format!(
+                "`{}` is {}, which cannot tell groups apart",
+                key.name(),
+                key.data_type()
+            );
             return Err(Fault::new(codes::COLUMN_TYPE, message).column(key.name()));
         }
     }
     scope.field(field.name())?;
-    let types = keys.iter().map(|key| key.data_type().clone()).chain([time.data_type.clone()]).collect();
-    let inputs = [field.name()].into_iter().chain(keys.iter().map(Field::name)).chain([&time.name]).cloned();
-    Ok(AnalyzerRequest::new(GroupedMoments { keys: types }, inputs.collect::<Vec<String>>()))
+    let types = keys
+        .iter()
+        .map(|key| key.data_type().clone())
+        .chain([time.data_type.clone()])
+        .collect();
+    let inputs = [field.name()]
+        .into_iter()
+        .chain(keys.iter().map(Field::name))
+        .chain([&time.name])
+        .cloned();
+    Ok(AnalyzerRequest::new(
+        GroupedMoments { keys: types },
+        inputs.collect::<Vec<String>>(),
+    ))
 }
 
 impl PooledTable {
@@ -58,18 +73,32 @@ impl PooledTable {
     pub fn new(finding: &Finding, keys: usize, time: usize, whole: bool) -> Result<Self> {
         let table = finding.table();
         let rows = table.num_rows();
-        let column = table.columns().get(time).ok_or_else(|| Fault::internal("a finding has no times"))?;
+        let column = table
+            .columns()
+            .get(time)
+            .ok_or_else(|| Fault::internal("a finding has no times"))?;
         let times = ticks_of(column)?;
-        let counts = finding.column("count")?.as_primitive::<UInt64Type>().clone();
+        let counts = finding
+            .column("count")?
+            .as_primitive::<UInt64Type>()
+            .clone();
         let number = |name: &str| doubles(finding.column(name)?);
-        let (mean, var, min, max) = (number("mean")?, number("var")?, number("min")?, number("max")?);
+        let (mean, var, min, max) = (
+            number("mean")?,
+            number("var")?,
+            number("min")?,
+            number("max")?,
+        );
         let (keys, others) = table.columns().split_at(keys);
         let others = &others[..others.len().min(time + 1 - keys.len())];
         let told = |row: &usize| others.iter().all(|column| column.is_valid(*row));
         let ranges = match keys {
             [] => std::iter::once(0..rows).collect(),
             keys => {
-                let keys = keys.iter().map(canonical_keys).collect::<Result<Vec<_>>>()?;
+                let keys = keys
+                    .iter()
+                    .map(canonical_keys)
+                    .collect::<Result<Vec<_>>>()?;
                 partition(&keys)?.ranges()
             }
         };
@@ -83,7 +112,15 @@ impl PooledTable {
                 let sum = count as f64 * mean;
                 let sum = if whole { sum.round() } else { sum };
                 let (min, max, var) = (min.value(row), max.value(row), var.value(row));
-                cells.push(PooledCell { time: times.value(row), count, sum, mean, var, min, max });
+                cells.push(PooledCell {
+                    time: times.value(row),
+                    count,
+                    sum,
+                    mean,
+                    var,
+                    min,
+                    max,
+                });
             }
             // Keys between the group's and the time keep their order where times are equal.
             cells[start..].sort_by_key(|cell: &PooledCell| cell.time);
@@ -93,11 +130,18 @@ impl PooledTable {
         let index = match keys {
             [] => None,
             keys => {
-                let keys = keys.iter().map(|key| Ok(take(key, &firsts, None)?)).collect::<Result<Vec<ArrayRef>>>()?;
+                let keys = keys
+                    .iter()
+                    .map(|key| Ok(take(key, &firsts, None)?))
+                    .collect::<Result<Vec<ArrayRef>>>()?;
                 Some(KeyIndex::new(&keys, |_, _| Ok(()))?)
             }
         };
-        Ok(PooledTable { index, starts, cells })
+        Ok(PooledTable {
+            index,
+            starts,
+            cells,
+        })
     }
 
     /// The group of each row, by its key columns; `None` where it was never seen.
@@ -110,14 +154,19 @@ impl PooledTable {
 
     /// Where a group's cells lie.
     pub fn range(&self, group: Option<u32>) -> std::ops::Range<usize> {
-        let group = group.map(|group| group as usize).filter(|group| group + 1 < self.starts.len());
+        let group = group
+            .map(|group| group as usize)
+            .filter(|group| group + 1 < self.starts.len());
         group.map_or(0..0, |group| self.starts[group]..self.starts[group + 1])
     }
 }
 
 /// Key columns by name.
 pub(super) fn key_fields(scope: &BindScope<'_>, names: &[String]) -> Result<Vec<Field>> {
-    names.iter().map(|name| scope.field(name).cloned()).collect()
+    names
+        .iter()
+        .map(|name| scope.field(name).cloned())
+        .collect()
 }
 
 /// A key column that the step itself writes.

@@ -114,20 +114,37 @@ impl Transform for RollingWindow {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         require_not_empty(&self.compute, "compute")?;
         require_not_empty(&self.over, "over")?;
-        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+        let mut windows = WindowOpBuilder::new(
+            scope,
+            Self::NAME,
+            &self.time,
+            &self.keys,
+            self.gaps.as_ref(),
+        )?;
         let time = windows.time.clone();
         let fields = windows.computable_columns(&self.columns)?;
         let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
         for field in fields {
             for length in &self.over {
                 if length.is_zero() {
-                    return Err(bad_value(format!("a window of `over: {length}` holds nothing")));
+                    return Err(bad_value(format!(
+                        "a window of `over: {length}` holds nothing"
+                    )));
                 }
-                let (over, gap) = (windows.length(*length)?, windows.gap(self.gap, *length, "over")?);
-                let frame = SeriesFrame::Rolling { over, gap, closed: self.closed.to_window_closed() };
+                let (over, gap) = (
+                    windows.length(*length)?,
+                    windows.gap(self.gap, *length, "over")?,
+                );
+                let frame = SeriesFrame::Rolling {
+                    over,
+                    gap,
+                    closed: self.closed.to_window_closed(),
+                };
                 let periods = match (length, self.gaps.as_ref().and_then(GapPolicy::every)) {
                     (LengthSpec::Rows(rows), _) => Some(*rows),
-                    (_, Some(every)) => Some((length.ticks(&time)? / every.ticks(&time)?.max(1)) as u64),
+                    (_, Some(every)) => {
+                        Some((length.ticks(&time)? / every.ticks(&time)?.max(1)) as u64)
+                    }
                     _ => None,
                 };
                 let holds = periods.map(|periods| self.closed.periods_held(periods));
@@ -135,22 +152,39 @@ impl Transform for RollingWindow {
                     let min_periods = match (self.min_periods, length, statistic) {
                         (Some(wanted), ..) => wanted.resolve_count(holds)?,
                         (None, _, SeriesStatistic::Count) => 0,
-                        (None, LengthSpec::Rows(rows), _) => (*rows).min(self.closed.periods_held(*rows)),
+                        (None, LengthSpec::Rows(rows), _) => {
+                            (*rows).min(self.closed.periods_held(*rows))
+                        }
                         (None, LengthSpec::Time(..) | LengthSpec::Unreadable(_), _) => 1,
                     };
-                    let name = names.column_name(field.name(), format!("{}_{length}", statistic.word()), |names| {
-                        let mut rest = format!("_window_size{}", names.periods(*length)?);
-                        if self.min_periods.is_some() {
-                            rest += &format!("_min_samples{min_periods}");
-                        }
-                        names.mlforecast_name("rolling", *statistic, self.gap.unwrap_or(LengthSpec::Rows(0)), &rest)
-                    })?;
+                    let name = names.column_name(
+                        field.name(),
+                        format!("{}_{length}", statistic.word()),
+                        |names| {
+                            let mut rest = format!("_window_size{}", names.periods(*length)?);
+                            if self.min_periods.is_some() {
+                                rest += &format!("_min_samples{min_periods}");
+                            }
+                            names.mlforecast_name(
+                                "rolling",
+                                *statistic,
+                                self.gap.unwrap_or(LengthSpec::Rows(0)),
+                                &rest,
+                            )
+                        },
+                    )?;
                     let (ddof, dtype) = (self.ddof, self.dtype);
                     windows.add_statistic(
                         field,
                         *statistic,
                         name,
-                        &StatisticOptions { frame, measure: *length, min_periods, ddof, dtype },
+                        &StatisticOptions {
+                            frame,
+                            measure: *length,
+                            min_periods,
+                            ddof,
+                            dtype,
+                        },
                     )?;
                 }
             }

@@ -89,16 +89,27 @@ impl ConfiguredTransform for SeasonalIndex {
 
 impl Transform for SeasonalIndex {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+        let mut windows = WindowOpBuilder::new(
+            scope,
+            Self::NAME,
+            &self.time,
+            &self.keys,
+            self.gaps.as_ref(),
+        )?;
         let time = windows.time.clone();
         let fields = scope.numeric_columns(&self.columns)?;
         let mut ops = vec![PlanOp::Map(self.period.slot_map(scope, &time, SLOT)?)];
         let gap = windows.gap(self.gap, self.gap.unwrap_or(LengthSpec::Rows(0)), "gap")?;
         let strength = self.shrink.as_ref().map_or(0.0, |shrink| shrink.strength);
         if !(strength >= 0.0 && strength.is_finite()) {
-            return Err(bad_value(format!("`strength: {strength}` is not a number of values")));
+            return Err(bad_value(format!(
+                "`strength: {strength}` is not a number of values"
+            )));
         }
-        let parents = self.shrink.as_ref().and_then(|shrink| shrink.parent.as_ref());
+        let parents = self
+            .shrink
+            .as_ref()
+            .and_then(|shrink| shrink.parent.as_ref());
         let slot = windows.add_input(&Field::new(SLOT, DataType::Int64, true), WordEncoding::Bits);
         let mut names = Vec::new();
         for field in fields {
@@ -115,8 +126,13 @@ impl Transform for SeasonalIndex {
                         None => 0,
                     };
                     let name = format!("__parent_{}", field.name());
-                    ops.push(PlanOp::Map(pooled_index(scope, field, parents, SLOT, &time, gap, &name)?));
-                    Some(windows.add_input(&Field::new(name, DataType::Float64, true), WordEncoding::Number))
+                    ops.push(PlanOp::Map(pooled_index(
+                        scope, field, parents, SLOT, &time, gap, &name,
+                    )?));
+                    Some(windows.add_input(
+                        &Field::new(name, DataType::Float64, true),
+                        WordEncoding::Number,
+                    ))
                 }
             };
             let input = windows.add_input(field, WordEncoding::Number);
@@ -124,7 +140,13 @@ impl Transform for SeasonalIndex {
                 SeasonalPeriod::Expression(_) => format!("{}_seasonal_index", field.name()),
                 period => format!("{}_{}_index", field.name(), period.column_infix()),
             };
-            let compute = WindowFunction::SeasonalIndex { slot, gap, min_periods: self.min_periods, strength, parent };
+            let compute = WindowFunction::SeasonalIndex {
+                slot,
+                gap,
+                min_periods: self.min_periods,
+                strength,
+                parent,
+            };
             windows.add_output(input, compute, name.clone(), self.dtype.data_type());
             names.push(name);
         }

@@ -75,14 +75,26 @@ impl Transform for SeasonalRolling {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         require_not_empty(&self.compute, "compute")?;
         require_not_empty(&self.over, "over")?;
-        let mut windows = WindowOpBuilder::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+        let mut windows = WindowOpBuilder::new(
+            scope,
+            Self::NAME,
+            &self.time,
+            &self.keys,
+            self.gaps.as_ref(),
+        )?;
         let time = windows.time.clone();
         let fields = windows.computable_columns(&self.columns)?;
         let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
         if self.season.is_zero() {
-            return Err(bad_value(format!("`season: {}` is no distance", self.season)));
+            return Err(bad_value(format!(
+                "`season: {}` is no distance",
+                self.season
+            )));
         }
-        let (season, gap) = (windows.length(self.season)?, windows.gap(self.gap, self.season, "season")?);
+        let (season, gap) = (
+            windows.length(self.season)?,
+            windows.gap(self.gap, self.season, "season")?,
+        );
         for field in fields {
             for over in self.over.iter().copied() {
                 if over == 0 {

@@ -51,7 +51,12 @@ impl SeasonalPeriod {
     }
 
     /// Writes the slot of each row as an integer.
-    pub(super) fn slot_map(&self, scope: &BindScope<'_>, time: &TimeColumn, name: &str) -> Result<MapOp> {
+    pub(super) fn slot_map(
+        &self,
+        scope: &BindScope<'_>,
+        time: &TimeColumn,
+        name: &str,
+    ) -> Result<MapOp> {
         let output = Field::new(name, DataType::Int64, true);
         let part = match self {
             SeasonalPeriod::DayOfWeek => DatePart::DayOfWeekMonday0,
@@ -65,14 +70,19 @@ impl SeasonalPeriod {
                 let expression = scope.expression(text)?;
                 let data_type = expression.field.data_type();
                 if !(data_type.is_string() || is_integer_like(data_type)) {
-                    let message =
-                        format!("`{text}` is {}, not an integer, text, boolean or date", type_words(data_type));
-                    return Err(Fault::new(codes::EXPRESSION, message).hint("round or cast it inside the expression"));
+                    let message = format!(
+                        "`{text}` is {}, not an integer, text, boolean or date",
+                        type_words(data_type)
+                    );
+                    return Err(Fault::new(codes::EXPRESSION, message)
+                        .hint("round or cast it inside the expression"));
                 }
                 let kernel = expression.kernel;
-                return Ok(MapOp::new(expression.reads, [output], move |inputs, rows| {
-                    kernel(inputs, rows)?.iter().map(slot_integers).collect()
-                }));
+                return Ok(MapOp::new(
+                    expression.reads,
+                    [output],
+                    move |inputs, rows| kernel(inputs, rows)?.iter().map(slot_integers).collect(),
+                ));
             }
         };
         let wanted = match (&time.data_type, part) {
@@ -82,25 +92,40 @@ impl SeasonalPeriod {
             _ => Some("a date or timestamp"),
         };
         if let Some(wanted) = wanted {
-            let message = format!("`{}` is {}, not {wanted}", time.name, type_words(&time.data_type));
+            let message = format!(
+                "`{}` is {}, not {wanted}",
+                time.name,
+                type_words(&time.data_type)
+            );
             return Err(Fault::new(codes::COLUMN_TYPE, message)
                 .column(&time.name)
                 .hint("give the slot as `period: { expression: ... }`"));
         }
         Ok(MapOp::new([&time.name], [output], move |inputs, _| {
-            inputs.iter().map(|column| slot_integers(&date_part(column, part)?)).collect()
+            inputs
+                .iter()
+                .map(|column| slot_integers(&date_part(column, part)?))
+                .collect()
         }))
     }
 }
 
 fn is_integer_like(data_type: &DataType) -> bool {
-    data_type.is_integer() || matches!(data_type, DataType::Boolean | DataType::Date32 | DataType::Date64)
+    data_type.is_integer()
+        || matches!(
+            data_type,
+            DataType::Boolean | DataType::Date32 | DataType::Date64
+        )
 }
 
 /// Integers as they are, text by a hash of 64 bits.
 fn slot_integers(column: &ArrayRef) -> Result<ArrayRef> {
     if !column.data_type().is_string() && !matches!(column.data_type(), DataType::Dictionary(..)) {
-        let column = if *column.data_type() == DataType::Date32 { &cast(column, &DataType::Int32)? } else { column };
+        let column = if *column.data_type() == DataType::Date32 {
+            &cast(column, &DataType::Int32)?
+        } else {
+            column
+        };
         // Slots are told apart and nothing else, so that unsigned ones may go by their bits.
         if let Some(column) = column.as_primitive_opt::<UInt64Type>() {
             return Ok(Arc::new(column.unary::<_, Int64Type>(|slot| slot as i64)));
@@ -109,6 +134,9 @@ fn slot_integers(column: &ArrayRef) -> Result<ArrayRef> {
     }
     // The least integer stands for a missing one.
     let hash = |text: &str| (xxh3_64(text.as_bytes()) as i64).max(i64::MIN + 1);
-    let slots: Int64Array = StringColumn::of(column)?.map(|text| text.map(hash))?.into_iter().collect();
+    let slots: Int64Array = StringColumn::of(column)?
+        .map(|text| text.map(hash))?
+        .into_iter()
+        .collect();
     Ok(Arc::new(slots))
 }

@@ -81,7 +81,9 @@ impl SeriesStatistic {
             SeriesStatistic::Max => WindowStat::Max,
             SeriesStatistic::Median => WindowStat::Quantile(0.5),
             SeriesStatistic::Quantile(q) if (0.0..=1.0).contains(&q) => WindowStat::Quantile(q),
-            SeriesStatistic::Quantile(q) => return Err(bad_value(format!("`quantile: {q}` is not between 0 and 1"))),
+            SeriesStatistic::Quantile(q) => {
+                return Err(bad_value(format!("`quantile: {q}` is not between 0 and 1")));
+            }
             SeriesStatistic::Count => WindowStat::Count,
             SeriesStatistic::Skew => WindowStat::Skew,
             SeriesStatistic::Kurtosis => WindowStat::Kurtosis,

@@ -6,7 +6,9 @@ use arrow::datatypes::{DataType, Field};
 use forebay_model::{Fault, Result, codes, type_words};
 use forebay_plan::{BindScope, ColumnSelector, PlanOp, WindowOp};
 use forebay_window as window;
-use forebay_window::{SeriesFrame, WindowFunction, WindowInput, WindowOutput, WindowPlan, WordEncoding};
+use forebay_window::{
+    SeriesFrame, WindowFunction, WindowInput, WindowOutput, WindowPlan, WordEncoding,
+};
 
 use super::length::{LengthSpec, TimeColumn};
 use super::{FloatType, GapPolicy, SeriesStatistic};
@@ -47,33 +49,53 @@ impl<'a> WindowOpBuilder<'a> {
     ) -> Result<Self> {
         let time = time_column(scope, step, time)?;
         let Some(names) = keys.as_ref().or(scope.series.keys.as_ref()) else {
-            return Err(Fault::new(codes::MISSING_FIELD, format!("`{step}` needs the columns that tell series apart"))
-                .hint("declare `keys` at the source or here; `keys: []` makes all rows one series"));
+            return Err(Fault::new(
+                codes::MISSING_FIELD,
+                format!("`{step}` needs the columns that tell series apart"),
+            )
+            .hint("declare `keys` at the source or here; `keys: []` makes all rows one series"));
         };
         let mut keys = Vec::new();
         for name in names {
             let field = scope.field(name)?;
             if field.data_type().is_nested() {
-                let message = format!("`{name}` is {}, which cannot tell series apart", field.data_type());
+                let message = format!(
+                    "`{name}` is {}, which cannot tell series apart",
+                    field.data_type()
+                );
                 return Err(Fault::new(codes::COLUMN_TYPE, message).column(name));
             }
             keys.push((name.clone(), field.data_type().clone()));
         }
         let (reads, inputs, functions, writes) = Default::default();
-        Ok(WindowOpBuilder { scope, step, time, keys, gaps, counts_rows: false, reads, inputs, functions, writes })
+        Ok(WindowOpBuilder {
+            scope,
+            step,
+            time,
+            keys,
+            gaps,
+            counts_rows: false,
+            reads,
+            inputs,
+            functions,
+            writes,
+        })
     }
 
     /// Columns that can be computed with.
     pub fn computable_columns(&self, columns: &ColumnSelector) -> Result<Vec<&'a Field>> {
-        self.scope.typed_columns(columns, "a number or boolean", |field| {
-            field.data_type().is_numeric() || *field.data_type() == DataType::Boolean
-        })
+        self.scope
+            .typed_columns(columns, "a number or boolean", |field| {
+                field.data_type().is_numeric() || *field.data_type() == DataType::Boolean
+            })
     }
 
     /// Columns whose values can be copied from row to row.
     pub fn copyable_columns(&self, columns: &ColumnSelector) -> Result<Vec<&'a Field>> {
         let wanted = "a number, boolean, date or time";
-        self.scope.typed_columns(columns, wanted, |field| copy_encoding(field.data_type()).is_some())
+        self.scope.typed_columns(columns, wanted, |field| {
+            copy_encoding(field.data_type()).is_some()
+        })
     }
 
     /// A length as the plan has it.
@@ -91,11 +113,18 @@ impl<'a> WindowOpBuilder<'a> {
     }
 
     /// A gap beside a length of the same kind.
-    pub fn gap(&mut self, gap: Option<LengthSpec>, beside: LengthSpec, name: &str) -> Result<window::SeriesLength> {
+    pub fn gap(
+        &mut self,
+        gap: Option<LengthSpec>,
+        beside: LengthSpec,
+        name: &str,
+    ) -> Result<window::SeriesLength> {
         match gap.filter(|gap| !gap.is_zero()) {
             None => Ok(window::SeriesLength::ZERO),
             Some(gap) if gap.is_rows() != beside.is_rows() => {
-                let message = format!("`gap: {gap}` and `{name}: {beside}` are not both rows or both lengths of time");
+                let message = format!(
+                    "`gap: {gap}` and `{name}: {beside}` are not both rows or both lengths of time"
+                );
                 Err(bad_value(message).hint(match beside.is_rows() {
                     true => "write both as numbers of rows, such as `gap: 1`",
                     false => "write both as lengths of time, such as `gap: 1d`",
@@ -112,9 +141,15 @@ impl<'a> WindowOpBuilder<'a> {
 
     /// Adds a column that functions read.
     pub fn add_input(&mut self, field: &Field, keep: WordEncoding) -> usize {
-        let input = WindowInput { data_type: field.data_type().clone(), keep };
-        let known =
-            self.reads.iter().zip(&self.inputs).position(|(name, known)| name == field.name() && *known == input);
+        let input = WindowInput {
+            data_type: field.data_type().clone(),
+            keep,
+        };
+        let known = self
+            .reads
+            .iter()
+            .zip(&self.inputs)
+            .position(|(name, known)| name == field.name() && *known == input);
         known.unwrap_or_else(|| {
             self.reads.push(field.name().clone());
             self.inputs.push(input);
@@ -130,9 +165,19 @@ impl<'a> WindowOpBuilder<'a> {
     }
 
     /// Adds an output.
-    pub fn add_output(&mut self, input: usize, compute: WindowFunction, name: String, data_type: DataType) {
+    pub fn add_output(
+        &mut self,
+        input: usize,
+        compute: WindowFunction,
+        name: String,
+        data_type: DataType,
+    ) {
         self.writes.push(Field::new(name, data_type.clone(), true));
-        self.functions.push(WindowOutput { input, compute, data_type });
+        self.functions.push(WindowOutput {
+            input,
+            compute,
+            data_type,
+        });
     }
 
     /// Adds a statistic of a column.
@@ -144,12 +189,18 @@ impl<'a> WindowOpBuilder<'a> {
         taken: &StatisticOptions,
     ) -> Result<()> {
         let unit = match taken.measure {
-            LengthSpec::Time(..) if statistic.measures() => Some(taken.measure.unit().ticks(&self.time)?),
+            LengthSpec::Time(..) if statistic.measures() => {
+                Some(taken.measure.unit().ticks(&self.time)?)
+            }
             _ => None,
         };
         self.counts_rows |= statistic.measures() && unit.is_none();
         let stat = statistic.of(taken.ddof, unit)?;
-        let compute = WindowFunction::Window { frame: taken.frame, stat, min_periods: taken.min_periods };
+        let compute = WindowFunction::Window {
+            frame: taken.frame,
+            stat,
+            min_periods: taken.min_periods,
+        };
         let data_type = statistic.data_type(field.data_type(), taken.dtype, unit.is_none());
         if statistic.copies() {
             self.add_copy(field, name, compute);
@@ -163,7 +214,10 @@ impl<'a> WindowOpBuilder<'a> {
     /// The operation, whose new columns must not exist yet.
     pub fn finish(self) -> Result<Vec<PlanOp>> {
         let schema = self.scope.schema;
-        let clash = self.writes.iter().find(|field| schema.field_with_name(field.name()).is_ok());
+        let clash = self
+            .writes
+            .iter()
+            .find(|field| schema.field_with_name(field.name()).is_ok());
         if let Some(field) = clash {
             return Err(self.name_clash_fault(field.name()));
         }
@@ -171,35 +225,67 @@ impl<'a> WindowOpBuilder<'a> {
     }
 
     fn name_clash_fault(&self, name: &str) -> Fault {
-        Fault::new(codes::COLUMN_CLASH, format!("`{}` writes `{name}`, which exists already", self.step))
-            .column(name)
-            .hint("rename the old one, or drop it before this step")
+        Fault::new(
+            codes::COLUMN_CLASH,
+            format!("`{}` writes `{name}`, which exists already", self.step),
+        )
+        .column(name)
+        .hint("rename the old one, or drop it before this step")
     }
 
     /// The operation, whose outputs may replace what it reads.
     pub fn build_window(self) -> Result<WindowOp> {
         if self.counts_rows && self.gaps.is_none() {
-            let message = format!("`{}` counts rows: say what a missing period of a series means", self.step);
+            let message = format!(
+                "`{}` counts rows: say what a missing period of a series means",
+                self.step
+            );
             return Err(Fault::new(codes::MISSING_FIELD, message).hint(
                 "set `gaps: count_rows`, or declare the period: `gaps: { error: { every: 1d } }`, `warn` or `complete`",
             ));
         }
-        let of_series = |name: &String| *name == self.time.name || self.keys.iter().any(|(key, _)| key == name);
+        let of_series =
+            |name: &String| *name == self.time.name || self.keys.iter().any(|(key, _)| key == name);
         if let Some(field) = self.writes.iter().find(|field| of_series(field.name())) {
             return Err(self.name_clash_fault(field.name()));
         }
-        let gaps = self.gaps.map_or(Ok(window::GapHandling::CountRows), |gaps| gaps.to_window_gaps(&self.time))?;
+        let gaps = self
+            .gaps
+            .map_or(Ok(window::GapHandling::CountRows), |gaps| {
+                gaps.to_window_gaps(&self.time)
+            })?;
         let (names, keys) = self.keys.into_iter().unzip();
         let (inputs, functions) = (self.inputs, self.functions);
-        let plan = WindowPlan { time: self.time.data_type, keys, inputs, functions, gaps };
+        let plan = WindowPlan {
+            time: self.time.data_type,
+            keys,
+            inputs,
+            functions,
+            gaps,
+        };
         let (reads, writes) = (self.reads, self.writes);
-        Ok(WindowOp { time: self.time.name, keys: names, reads, writes, plan: Arc::new(plan), backward: false })
+        Ok(WindowOp {
+            time: self.time.name,
+            keys: names,
+            reads,
+            writes,
+            plan: Arc::new(plan),
+            backward: false,
+        })
     }
 }
 
 /// Leaves the columns that were there and the new ones, so that helpers are hidden.
-pub(super) fn hide_helper_columns(scope: &BindScope<'_>, new: impl IntoIterator<Item = String>) -> PlanOp {
-    let mut names: Vec<String> = scope.schema.fields().iter().map(|field| field.name().clone()).collect();
+pub(super) fn hide_helper_columns(
+    scope: &BindScope<'_>,
+    new: impl IntoIterator<Item = String>,
+) -> PlanOp {
+    let mut names: Vec<String> = scope
+        .schema
+        .fields()
+        .iter()
+        .map(|field| field.name().clone())
+        .collect();
     for name in new {
         if !names.contains(&name) {
             names.push(name);
@@ -209,28 +295,49 @@ pub(super) fn hide_helper_columns(scope: &BindScope<'_>, new: impl IntoIterator<
 }
 
 /// The event-time column, declared here or by the source.
-pub(crate) fn time_column(scope: &BindScope<'_>, step: &str, time: &Option<String>) -> Result<TimeColumn> {
+pub(crate) fn time_column(
+    scope: &BindScope<'_>,
+    step: &str,
+    time: &Option<String>,
+) -> Result<TimeColumn> {
     let Some(name) = time.as_ref().or(scope.series.time.as_ref()) else {
-        return Err(Fault::new(codes::MISSING_FIELD, format!("`{step}` needs the event-time column"))
-            .hint("declare `time` at the source or here"));
+        return Err(Fault::new(
+            codes::MISSING_FIELD,
+            format!("`{step}` needs the event-time column"),
+        )
+        .hint("declare `time` at the source or here"));
     };
     let field = scope.field(name)?;
     if !TimeColumn::is_time_type(field.data_type()) {
-        let message = format!("`{name}` is {}, not a date, timestamp or signed integer", type_words(field.data_type()));
-        return Err(Fault::new(codes::COLUMN_TYPE, message).column(name).hint("`cast` it before this step"));
+        let message = format!(
+            "`{name}` is {}, not a date, timestamp or signed integer",
+            type_words(field.data_type())
+        );
+        return Err(Fault::new(codes::COLUMN_TYPE, message)
+            .column(name)
+            .hint("`cast` it before this step"));
     }
-    Ok(TimeColumn { name: name.clone(), data_type: field.data_type().clone() })
+    Ok(TimeColumn {
+        name: name.clone(),
+        data_type: field.data_type().clone(),
+    })
 }
 
 /// How values of a type are kept so that copies are exact; `None` where they cannot be.
 fn copy_encoding(data_type: &DataType) -> Option<WordEncoding> {
     use DataType as T;
     match data_type {
-        T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::UInt8 | T::UInt16 | T::UInt32 => Some(WordEncoding::Number),
-        T::Float16 | T::Float32 | T::Float64 => Some(WordEncoding::Number),
-        T::Int64 | T::UInt64 | T::Date32 | T::Date64 | T::Timestamp(..) | T::Time32(_) | T::Time64(_) => {
-            Some(WordEncoding::Bits)
+        T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::UInt8 | T::UInt16 | T::UInt32 => {
+            Some(WordEncoding::Number)
         }
+        T::Float16 | T::Float32 | T::Float64 => Some(WordEncoding::Number),
+        T::Int64
+        | T::UInt64
+        | T::Date32
+        | T::Date64
+        | T::Timestamp(..)
+        | T::Time32(_)
+        | T::Time64(_) => Some(WordEncoding::Bits),
         T::Duration(_) => Some(WordEncoding::Bits),
         _ => None,
     }
@@ -238,5 +345,9 @@ fn copy_encoding(data_type: &DataType) -> Option<WordEncoding> {
 
 /// A fault for a list of the configuration that is empty.
 pub(super) fn require_not_empty<T>(list: &[T], name: &str) -> Result<()> {
-    if list.is_empty() { Err(bad_value(format!("`{name}` is empty"))) } else { Ok(()) }
+    if list.is_empty() {
+        Err(bad_value(format!("`{name}` is empty")))
+    } else {
+        Ok(())
+    }
 }

@@ -16,8 +16,8 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use forebay_analyze::GroupByState;
 use forebay_model::*;
 use forebay_plan::{
-    BaseDataset, BoundPipeline, Carry, ChainContext, ColumnTap, GatherBy, GatherOp, GroupByOp, OpChain, OpStream,
-    PlanOp, PrecomputedOutputs, SqlCompiler, WindowRowOrder, bind,
+    BaseDataset, BoundPipeline, Carry, ChainContext, ColumnTap, GatherBy, GatherOp, GroupByOp,
+    OpChain, OpStream, PlanOp, PrecomputedOutputs, SqlCompiler, WindowRowOrder, bind,
 };
 use forebay_window::{InputRows, WindowEngine, WindowFunction};
 use serde_json::Value;
@@ -30,13 +30,19 @@ pub fn col(name: &str, values: impl Array + 'static) -> (String, ArrayRef) {
 pub type NamedColumns = Vec<(String, ArrayRef)>;
 
 fn batch(table: &NamedColumns) -> RecordBatch {
-    let columns = table.iter().map(|(name, column)| (name.as_str(), column.clone(), true));
+    let columns = table
+        .iter()
+        .map(|(name, column)| (name.as_str(), column.clone(), true));
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
 /// Runs `step` over `input` and compares with `expect`.
 pub fn check(step: Value, input: NamedColumns, expect: NamedColumns) {
-    check_nodes(vec![("out", "this", vec![step])], vec![("this", input)], expect);
+    check_nodes(
+        vec![("out", "this", vec![step])],
+        vec![("this", input)],
+        expect,
+    );
 }
 
 /// Runs several steps, one after the other.
@@ -45,21 +51,35 @@ pub fn check_steps(steps: Vec<Value>, input: NamedColumns, expect: NamedColumns)
 }
 
 /// Runs nodes over sources; the node `out` is compared.
-pub fn check_nodes(nodes: Vec<(&str, &str, Vec<Value>)>, sources: Vec<(&str, NamedColumns)>, expect: NamedColumns) {
+pub fn check_nodes(
+    nodes: Vec<(&str, &str, Vec<Value>)>,
+    sources: Vec<(&str, NamedColumns)>,
+    expect: NamedColumns,
+) {
     let expect = batch(&expect);
     for layout in layouts() {
         for rows in [1, 3, usize::MAX] {
-            let sources =
-                sources.iter().map(|(name, table)| (*name, with_text_layout(&batch(table), &layout))).collect();
+            let sources = sources
+                .iter()
+                .map(|(name, table)| (*name, with_text_layout(&batch(table), &layout)))
+                .collect();
             let actual = run(&nodes, &sources, rows).unwrap();
-            assert_same(&actual, &expect, &format!("{layout:?}, {rows} rows a batch, {nodes:?}"));
+            assert_same(
+                &actual,
+                &expect,
+                &format!("{layout:?}, {rows} rows a batch, {nodes:?}"),
+            );
         }
     }
 }
 
 /// Runs a step that has to fail with this code, and gives the fault.
 pub fn check_fault(step: Value, input: NamedColumns, code: FaultCode) -> Fault {
-    check_fault_nodes(vec![("out", "this", vec![step])], vec![("this", input)], code)
+    check_fault_nodes(
+        vec![("out", "this", vec![step])],
+        vec![("this", input)],
+        code,
+    )
 }
 
 pub fn check_fault_nodes(
@@ -67,7 +87,10 @@ pub fn check_fault_nodes(
     sources: Vec<(&str, NamedColumns)>,
     code: FaultCode,
 ) -> Fault {
-    let sources = sources.iter().map(|(name, table)| (*name, batch(table))).collect();
+    let sources = sources
+        .iter()
+        .map(|(name, table)| (*name, batch(table)))
+        .collect();
     let fault = run(&nodes, &sources, usize::MAX).expect_err("the step should have failed");
     assert_eq!(fault.code().name, code.name, "{fault}");
     fault
@@ -85,26 +108,40 @@ fn layouts() -> Vec<DataType> {
 }
 
 fn with_text_layout(batch: &RecordBatch, layout: &DataType) -> RecordBatch {
-    let columns = batch.columns().iter().map(|column| match column.data_type() {
-        DataType::Utf8 => cast(column, layout).unwrap(),
-        _ => column.clone(),
-    });
+    let columns = batch
+        .columns()
+        .iter()
+        .map(|column| match column.data_type() {
+            DataType::Utf8 => cast(column, layout).unwrap(),
+            _ => column.clone(),
+        });
     let columns: Vec<ArrayRef> = columns.collect();
     let fields = batch.schema_ref().fields().iter().zip(&columns);
-    let fields: Vec<Field> = fields.map(|(f, c)| Field::new(f.name(), c.data_type().clone(), true)).collect();
+    let fields: Vec<Field> = fields
+        .map(|(f, c)| Field::new(f.name(), c.data_type().clone(), true))
+        .collect();
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
 }
 
 /// Only the shape and the values count: text is plain, NaN equals itself, numbers may differ by rounding.
 fn assert_same(actual: &RecordBatch, expect: &RecordBatch, place: &str) {
     let names = |batch: &RecordBatch| {
-        batch.schema().fields().iter().map(|f| format!("{} {}", f.name(), f.data_type())).collect::<Vec<_>>()
+        batch
+            .schema()
+            .fields()
+            .iter()
+            .map(|f| format!("{} {}", f.name(), f.data_type()))
+            .collect::<Vec<_>>()
     };
     assert_eq!(names(actual), names(expect), "{place}");
     assert_eq!(actual.num_rows(), expect.num_rows(), "{place}\n{actual:?}");
     for (index, field) in expect.schema().fields().iter().enumerate() {
         let (a, e) = (actual.column(index), expect.column(index));
-        assert!(same(a, e), "{place}: `{}` is\n{a:?}\nnot\n{e:?}", field.name());
+        assert!(
+            same(a, e),
+            "{place}: `{}` is\n{a:?}\nnot\n{e:?}",
+            field.name()
+        );
     }
 }
 
@@ -112,7 +149,9 @@ fn same(a: &ArrayRef, b: &ArrayRef) -> bool {
     fn close(a: Option<f64>, b: Option<f64>, tolerance: f64) -> bool {
         match (a, b) {
             (None, None) => true,
-            (Some(a), Some(b)) => a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * b.abs(),
+            (Some(a), Some(b)) => {
+                a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * b.abs()
+            }
             _ => false,
         }
     }
@@ -121,16 +160,26 @@ fn same(a: &ArrayRef, b: &ArrayRef) -> bool {
     }
     match a.data_type() {
         DataType::Float64 => {
-            let (a, b) = (a.as_primitive::<Float64Type>(), b.as_primitive::<Float64Type>());
+            let (a, b) = (
+                a.as_primitive::<Float64Type>(),
+                b.as_primitive::<Float64Type>(),
+            );
             a.iter().zip(b.iter()).all(|(a, b)| close(a, b, 1e-12))
         }
         DataType::Float32 => {
-            let (a, b) = (a.as_primitive::<Float32Type>(), b.as_primitive::<Float32Type>());
-            a.iter().zip(b.iter()).all(|(a, b)| close(a.map(f64::from), b.map(f64::from), 1e-6))
+            let (a, b) = (
+                a.as_primitive::<Float32Type>(),
+                b.as_primitive::<Float32Type>(),
+            );
+            a.iter()
+                .zip(b.iter())
+                .all(|(a, b)| close(a.map(f64::from), b.map(f64::from), 1e-6))
         }
         DataType::FixedSizeList(..) => {
             let (a, b) = (a.as_fixed_size_list(), b.as_fixed_size_list());
-            (0..a.len()).all(|i| a.is_null(i) == b.is_null(i) && (a.is_null(i) || same(&a.value(i), &b.value(i))))
+            (0..a.len()).all(|i| {
+                a.is_null(i) == b.is_null(i) && (a.is_null(i) || same(&a.value(i), &b.value(i)))
+            })
         }
         // Fields inside of types may differ in whether they say that there are nulls.
         _ => a == b || cast(a, b.data_type()).is_ok_and(|a| &a == b),
@@ -142,8 +191,16 @@ fn step(config: &Value) -> Step {
     let registry = forebay_transforms::registry();
     let canonical = registry.kind(kind).unwrap().canonical;
     let once = canonical(config.clone()).unwrap_or_else(|error| panic!("{error:?}"));
-    assert_eq!(once, canonical(once.clone()).unwrap(), "the canonical form of `{kind}` is not stable");
-    Step { kind: kind.clone(), config: once, at: None }
+    assert_eq!(
+        once,
+        canonical(once.clone()).unwrap(),
+        "the canonical form of `{kind}` is not stable"
+    );
+    Step {
+        kind: kind.clone(),
+        config: once,
+        at: None,
+    }
 }
 
 /// Binds and runs; gives the rows of the node `out`.
@@ -184,10 +241,23 @@ pub fn run(
         watched: Vec::new(),
         version: None,
     };
-    let datasets = sources.iter().map(|(name, batch)| ((*name).to_owned(), dataset(batch))).collect();
-    let bound = bind(&pipeline, &forebay_transforms::registry(), &SqlCompiler::default(), &datasets)?;
-    let mut machine =
-        PipelineInterpreter { bound: &bound, sources, batch_rows, findings: Vec::new(), gathered: BTreeMap::new() };
+    let datasets = sources
+        .iter()
+        .map(|(name, batch)| ((*name).to_owned(), dataset(batch)))
+        .collect();
+    let bound = bind(
+        &pipeline,
+        &forebay_transforms::registry(),
+        &SqlCompiler::default(),
+        &datasets,
+    )?;
+    let mut machine = PipelineInterpreter {
+        bound: &bound,
+        sources,
+        batch_rows,
+        findings: Vec::new(),
+        gathered: BTreeMap::new(),
+    };
     for ask in 0..bound.asks.len() {
         let finding = machine.learn(ask)?;
         machine.findings.push(Arc::new(finding));
@@ -217,7 +287,10 @@ impl PipelineInterpreter<'_> {
                 analyzer.update(&mut part, &input)?;
                 let mut bytes = Vec::new();
                 analyzer.encode(&mut part, &mut bytes)?;
-                analyzer.merge(&mut state, analyzer.decode(&mut bytes.as_slice(), &scratch)?)
+                analyzer.merge(
+                    &mut state,
+                    analyzer.decode(&mut bytes.as_slice(), &scratch)?,
+                )
             })?;
         }
         analyzer.finish(state)
@@ -231,13 +304,31 @@ impl PipelineInterpreter<'_> {
     ) -> Result<()> {
         let whole = self.base(stream.base)?;
         let needed: Vec<usize> = (0..stream.ops.len()).collect();
-        let names: Vec<String> = whole.schema().fields().iter().map(|field| field.name().clone()).collect();
-        let wants = [ColumnTap { after: stream.ops.len(), columns: columns.to_vec(), part: None }];
+        let names: Vec<String> = whole
+            .schema()
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect();
+        let wants = [ColumnTap {
+            after: stream.ops.len(),
+            columns: columns.to_vec(),
+            part: None,
+        }];
         let chain = {
             let findings = &self.findings;
             let finding = |ask: usize| Ok(findings[ask].clone());
-            let way = |op: usize| if self.is_backward(op) { WindowRowOrder::Sorted } else { WindowRowOrder::Time };
-            let told = ChainContext { finding: &finding, row_order: &way };
+            let way = |op: usize| {
+                if self.is_backward(op) {
+                    WindowRowOrder::Sorted
+                } else {
+                    WindowRowOrder::Time
+                }
+            };
+            let told = ChainContext {
+                finding: &finding,
+                row_order: &way,
+            };
             OpChain::new(self.bound, stream, &needed, &names, &wants, told)?
         };
         let fields = chain.fields(0).to_vec();
@@ -271,38 +362,69 @@ impl PipelineInterpreter<'_> {
 
     /// The outputs of a window that reads series from their end.
     fn outputs_backward(&mut self, op: usize) -> Result<BackwardOutputs> {
-        let PlanOp::Window(window) = &self.bound.ops[op].op else { panic!("not a window") };
+        let PlanOp::Window(window) = &self.bound.ops[op].op else {
+            panic!("not a window")
+        };
         let flow = &self.bound.window_inputs[&op];
         let rows = self.rows(&flow.streams, &flow.schema)?;
         let last_first = UInt64Array::from_iter_values((0..rows.num_rows() as u64).rev());
         let turned = |column: &ArrayRef| take(column, &last_first, None).unwrap();
         let negated = |ticks: &ArrayRef| -> ArrayRef {
             let ticks = cast(ticks, &DataType::Int64).unwrap();
-            Arc::new(ticks.as_primitive::<Int64Type>().unary::<_, Int64Type>(i64::wrapping_neg))
+            Arc::new(
+                ticks
+                    .as_primitive::<Int64Type>()
+                    .unary::<_, Int64Type>(i64::wrapping_neg),
+            )
         };
         let column = |name: &String| turned(rows.column_by_name(name).unwrap());
         let mut plan = window.plan.as_ref().clone();
         plan.time = DataType::Int64;
-        let (keys, inputs) = (window.keys.iter().map(column).collect::<Vec<_>>(), window.reads.iter().map(column));
+        let (keys, inputs) = (
+            window.keys.iter().map(column).collect::<Vec<_>>(),
+            window.reads.iter().map(column),
+        );
         let (time, inputs) = (negated(&column(&window.time)), inputs.collect::<Vec<_>>());
-        let pushed = InputRows { keys: &keys, time: &time, inputs: &inputs, rows: rows.num_rows() };
+        let pushed = InputRows {
+            keys: &keys,
+            time: &time,
+            inputs: &inputs,
+            rows: rows.num_rows(),
+        };
         let emit = vec![true; plan.functions.len()];
         let outputs = WindowEngine::new(Arc::new(plan)).push(&pushed, &emit)?;
-        let each = outputs.iter().zip(&window.plan.functions).map(|(output, function)| match function.compute {
-            WindowFunction::LastValidTime { .. } => negated(&turned(output)),
-            _ => turned(output),
-        });
-        Ok(BackwardOutputs { outputs: each.collect(), row: 0 })
+        let each = outputs
+            .iter()
+            .zip(&window.plan.functions)
+            .map(|(output, function)| match function.compute {
+                WindowFunction::LastValidTime { .. } => negated(&turned(output)),
+                _ => turned(output),
+            });
+        Ok(BackwardOutputs {
+            outputs: each.collect(),
+            row: 0,
+        })
     }
 
     fn rows(&mut self, streams: &[OpStream], schema: &SchemaRef) -> Result<RecordBatch> {
-        let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+        let names: Vec<String> = schema
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect();
         let mut batches = Vec::new();
         for stream in streams {
             self.chain(stream, &names, &mut |fields, input| {
-                let columns: Vec<ArrayRef> =
-                    input.columns.iter().zip(fields).map(|(c, f)| to_declared_type(c, f)).collect();
-                let fields = fields.iter().map(|f| f.clone().with_nullable(true)).collect::<Vec<_>>();
+                let columns: Vec<ArrayRef> = input
+                    .columns
+                    .iter()
+                    .zip(fields)
+                    .map(|(c, f)| to_declared_type(c, f))
+                    .collect();
+                let fields = fields
+                    .iter()
+                    .map(|f| f.clone().with_nullable(true))
+                    .collect::<Vec<_>>();
                 batches.push(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap());
                 Ok(())
             })?;
@@ -318,14 +440,20 @@ impl PipelineInterpreter<'_> {
         if let Some(known) = self.gathered.get(&op) {
             return Ok(known.clone());
         }
-        let PlanOp::Gather(gather) = &self.bound.ops[op].op else { panic!("not a gather") };
+        let PlanOp::Gather(gather) = &self.bound.ops[op].op else {
+            panic!("not a gather")
+        };
         let lower = match &gather.lower {
             GatherBy::Query(lower) => lower,
             GatherBy::Future(_) => panic!("rows of the future have passes of their own"),
             GatherBy::Join { .. } => panic!("joins that multiply rows are tested with whole runs"),
             GatherBy::GroupBy(own) => {
                 let (_, flow) = &self.bound.gather_inputs[&op][0];
-                let whole = group_by(&self.rows(&flow.streams, &flow.schema)?, own, &gather.schema)?;
+                let whole = group_by(
+                    &self.rows(&flow.streams, &flow.schema)?,
+                    own,
+                    &gather.schema,
+                )?;
                 self.gathered.insert(op, whole.clone());
                 return Ok(whole);
             }
@@ -333,8 +461,11 @@ impl PipelineInterpreter<'_> {
                 let (_, flow) = &self.bound.gather_inputs[&op][0];
                 let kept = one_per_key(&self.rows(&flow.streams, &flow.schema)?, keys, *last);
                 let fields = gather.schema.fields().iter();
-                let columns =
-                    fields.map(|field| to_declared_type(kept.column_by_name(field.name()).unwrap(), field)).collect();
+                let columns = fields
+                    .map(|field| {
+                        to_declared_type(kept.column_by_name(field.name()).unwrap(), field)
+                    })
+                    .collect();
                 let whole = RecordBatch::try_new(gather.schema.clone(), columns).unwrap();
                 self.gathered.insert(op, whole.clone());
                 return Ok(whole);
@@ -342,14 +473,16 @@ impl PipelineInterpreter<'_> {
         };
         let mut inputs = Vec::new();
         // Several partitions, so that results may depend on them if they can.
-        let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(3));
+        let context =
+            SessionContext::new_with_config(SessionConfig::new().with_target_partitions(3));
         for (_, flow) in &self.bound.gather_inputs[&op] {
             let rows = self.rows(&flow.streams, &flow.schema)?;
             let mut columns = vec![];
             for (field, column) in rows.schema().fields().iter().zip(rows.columns()) {
                 columns.push((field.name().clone(), column.clone(), true));
             }
-            let positions: ArrayRef = Arc::new(UInt64Array::from_iter_values(0..rows.num_rows() as u64));
+            let positions: ArrayRef =
+                Arc::new(UInt64Array::from_iter_values(0..rows.num_rows() as u64));
             columns.push((GatherOp::ROW.to_owned(), positions, false));
             let rows = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
             let parts: Vec<Vec<RecordBatch>> = (0..3)
@@ -359,22 +492,39 @@ impl PipelineInterpreter<'_> {
                 })
                 .collect();
             let table = datafusion::datasource::MemTable::try_new(rows.schema(), parts).unwrap();
-            inputs.push(context.read_table(Arc::new(table)).unwrap().into_unoptimized_plan());
+            inputs.push(
+                context
+                    .read_table(Arc::new(table))
+                    .unwrap()
+                    .into_unoptimized_plan(),
+            );
         }
         let plan = lower(inputs)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .build()
+            .unwrap();
         let batches = runtime.block_on(async {
             let frame = context.execute_logical_plan(plan).await.unwrap();
             let schema: SchemaRef = Arc::new(frame.schema().as_arrow().clone());
             (schema, frame.collect().await)
         });
-        let (schema, batches) =
-            (batches.0, batches.1.map_err(|error| Fault::new(codes::BAD_ROW, "the plan failed").cause(error))?);
-        let batches = if batches.is_empty() { vec![RecordBatch::new_empty(schema)] } else { batches };
+        let (schema, batches) = (
+            batches.0,
+            batches
+                .1
+                .map_err(|error| Fault::new(codes::BAD_ROW, "the plan failed").cause(error))?,
+        );
+        let batches = if batches.is_empty() {
+            vec![RecordBatch::new_empty(schema)]
+        } else {
+            batches
+        };
         let whole = concat_batches(&batches[0].schema(), &batches)?;
         let fields = gather.schema.fields().iter();
-        let columns =
-            fields.map(|field| to_declared_type(whole.column_by_name(field.name()).unwrap(), field)).collect();
+        let columns = fields
+            .map(|field| to_declared_type(whole.column_by_name(field.name()).unwrap(), field))
+            .collect();
         let whole = RecordBatch::try_new(gather.schema.clone(), columns).unwrap();
         self.gathered.insert(op, whole.clone());
         Ok(whole)
@@ -384,12 +534,19 @@ impl PipelineInterpreter<'_> {
 /// One row per key, of states of three parts of the rows with little memory, merged backwards.
 fn group_by(rows: &RecordBatch, op: &GroupByOp, schema: &SchemaRef) -> Result<RecordBatch> {
     let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch { budget_bytes: 4096 });
-    let columns: Vec<ArrayRef> = op.inputs.iter().map(|name| rows.column_by_name(name).unwrap().clone()).collect();
+    let columns: Vec<ArrayRef> = op
+        .inputs
+        .iter()
+        .map(|name| rows.column_by_name(name).unwrap().clone())
+        .collect();
     let mut whole: Option<GroupByState> = None;
     for part in (0..3).rev() {
         let (from, to) = (rows.num_rows() * part / 3, rows.num_rows() * (part + 1) / 3);
         let mut state = GroupByState::new(&op.spec, &scratch)?;
-        let columns: Vec<ArrayRef> = columns.iter().map(|column| column.slice(from, to - from)).collect();
+        let columns: Vec<ArrayRef> = columns
+            .iter()
+            .map(|column| column.slice(from, to - from))
+            .collect();
         state.update(&columns, to - from, from as u64)?;
         match &mut whole {
             None => whole = Some(state),
@@ -406,10 +563,18 @@ fn group_by(rows: &RecordBatch, op: &GroupByOp, schema: &SchemaRef) -> Result<Re
 
 /// The first or last row of each key, in order.
 fn one_per_key(rows: &RecordBatch, keys: &[String], last: bool) -> RecordBatch {
-    let columns: Vec<ArrayRef> =
-        keys.iter().map(|key| canonical_keys(rows.column_by_name(key).unwrap()).unwrap()).collect();
-    let fields = columns.iter().map(|column| SortField::new(column.data_type().clone())).collect();
-    let encoded = RowConverter::new(fields).unwrap().convert_columns(&columns).unwrap();
+    let columns: Vec<ArrayRef> = keys
+        .iter()
+        .map(|key| canonical_keys(rows.column_by_name(key).unwrap()).unwrap())
+        .collect();
+    let fields = columns
+        .iter()
+        .map(|column| SortField::new(column.data_type().clone()))
+        .collect();
+    let encoded = RowConverter::new(fields)
+        .unwrap()
+        .convert_columns(&columns)
+        .unwrap();
     let mut kept: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
     for (row, key) in (0..).zip(&encoded) {
         let kept = kept.entry(key.as_ref().to_vec()).or_insert(row);
@@ -429,14 +594,21 @@ impl PrecomputedOutputs for BackwardOutputs {
     fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
         self.row += rows;
         let wanted = self.outputs.iter().zip(emit).filter(|(_, emit)| **emit);
-        Ok(wanted.map(|(output, _)| output.slice(self.row - rows, rows)).collect())
+        Ok(wanted
+            .map(|(output, _)| output.slice(self.row - rows, rows))
+            .collect())
     }
 }
 
 /// The column in the layout of its logical type, which has to be the declared one.
 fn to_declared_type(column: &ArrayRef, field: &Field) -> ArrayRef {
     let logical = logical_type(column.data_type());
-    assert_eq!(&logical, field.data_type(), "`{}` is of another type than declared", field.name());
+    assert_eq!(
+        &logical,
+        field.data_type(),
+        "`{}` is of another type than declared",
+        field.name()
+    );
     assert!(
         field.is_nullable() || column.logical_null_count() == 0,
         "`{}` has nulls, though declared without",

@@ -15,16 +15,29 @@ use super::config::DeltaMode;
 use super::schema::{WrittenColumns, schema_text};
 
 /// What paths may hold in URLs, and what our own hold often.
-const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/').remove(b'=');
+const PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b'/')
+    .remove(b'=');
 
 /// Milliseconds since 1970.
 pub(super) fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// What a commit is.
-pub(super) fn commit_info(time: i64, mode: DeltaMode, partition_by: &[String], predicate: Option<&str>) -> Value {
+pub(super) fn commit_info(
+    time: i64,
+    mode: DeltaMode,
+    partition_by: &[String],
+    predicate: Option<&str>,
+) -> Value {
     let name = match mode {
         DeltaMode::Append => "Append",
         DeltaMode::Overwrite => "Overwrite",
@@ -71,11 +84,18 @@ pub(super) fn new_table(time: i64, columns: &WrittenColumns) -> Result<[Value; 2
         "configuration": {},
         "createdTime": time,
     });
-    Ok([json!({ "protocol": protocol }), json!({ "metaData": metadata })])
+    Ok([
+        json!({ "protocol": protocol }),
+        json!({ "metaData": metadata }),
+    ])
 }
 
 /// The metadata of a table with another schema.
-pub(super) fn changed_metadata(metadata: &Metadata, schema: &str, partition_by: &[String]) -> Value {
+pub(super) fn changed_metadata(
+    metadata: &Metadata,
+    schema: &str,
+    partition_by: &[String],
+) -> Value {
     let mut changed = json!({
         "id": metadata.id(),
         "format": { "provider": metadata.format_provider(), "options": metadata.format_options() },

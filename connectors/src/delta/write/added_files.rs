@@ -40,15 +40,29 @@ fn added_file(
 ) -> Result<AddedFile> {
     let values = hive::partition_values(path);
     let value = |name: &String| {
-        let text = values.iter().find(|(column, _)| column == name).map(|(_, text)| text.as_str());
-        let text = text.ok_or_else(|| Fault::internal("a file of a table without its partition values"))?;
+        let text = values
+            .iter()
+            .find(|(column, _)| column == name)
+            .map(|(_, text)| text.as_str());
+        let text =
+            text.ok_or_else(|| Fault::internal("a file of a table without its partition values"))?;
         let data_type = columns.schema.field_with_name(name)?.data_type();
         Ok((name.clone(), partition_value(name, text, data_type)?))
     };
-    let partition = columns.partition_by.iter().map(value).collect::<Result<BTreeMap<_, _>>>()?;
-    let footer = FileBatches::open(io, footers, &full_path(place.root.join(path)), bytes)?.metadata();
+    let partition = columns
+        .partition_by
+        .iter()
+        .map(value)
+        .collect::<Result<BTreeMap<_, _>>>()?;
+    let footer =
+        FileBatches::open(io, footers, &full_path(place.root.join(path)), bytes)?.metadata();
     let statistics = file_statistics(&footer, stored, rows);
-    Ok(AddedFile { path: path.to_owned(), bytes, partition, statistics })
+    Ok(AddedFile {
+        path: path.to_owned(),
+        bytes,
+        partition,
+        statistics,
+    })
 }
 
 /// A value as the log writes it, from one that a folder is named by; `None` is null.
@@ -78,9 +92,18 @@ mod tests {
     fn partition_values_are_written_as_the_format_demands() {
         let time = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
         let value = |text: &str, data_type: &DataType| partition_value("p", text, data_type);
-        assert_eq!(value("2024-01-01T06:00:00.5Z", &time).unwrap().as_deref(), Some("2024-01-01 06:00:00.5"));
-        assert_eq!(value("aTZ", &DataType::Utf8).unwrap().as_deref(), Some("aTZ"));
+        assert_eq!(
+            value("2024-01-01T06:00:00.5Z", &time).unwrap().as_deref(),
+            Some("2024-01-01 06:00:00.5")
+        );
+        assert_eq!(
+            value("aTZ", &DataType::Utf8).unwrap().as_deref(),
+            Some("aTZ")
+        );
         assert_eq!(value(hive::NULL, &time).unwrap(), None);
-        assert_eq!(value("", &DataType::Utf8).unwrap_err().code(), codes::BAD_ROW);
+        assert_eq!(
+            value("", &DataType::Utf8).unwrap_err().code(),
+            codes::BAD_ROW
+        );
     }
 }

@@ -15,16 +15,30 @@ const INTERVAL_DEFAULT: u64 = 10;
 
 /// Writes a checkpoint of the latest version, if so many commits came since the last one. A run that ended before it
 /// wrote one leaves it to the next run.
-pub(super) fn write_due_checkpoint(io: &StorageClient, path: &str, scratch: &ScratchDir) -> Result<()> {
+pub(super) fn write_due_checkpoint(
+    io: &StorageClient,
+    path: &str,
+    scratch: &ScratchDir,
+) -> Result<()> {
     let place = TablePlace::new(io, path)?;
-    let Some(table) = TableSnapshot::find(io, &place, VersionChoice::Latest)? else { return Ok(()) };
-    let interval = table.snapshot.table_properties().checkpoint_interval.map_or(INTERVAL_DEFAULT, NonZero::get);
+    let Some(table) = TableSnapshot::find(io, &place, VersionChoice::Latest)? else {
+        return Ok(());
+    };
+    let interval = table
+        .snapshot
+        .table_properties()
+        .checkpoint_interval
+        .map_or(INTERVAL_DEFAULT, NonZero::get);
     let latest = table.snapshot.log_segment().checkpoint_version.unwrap_or(0);
     if table.version().saturating_sub(latest) < interval {
         return Ok(());
     }
     let engine = TableEngine::for_checkpoints(io, &place, scratch);
-    match table.snapshot.checkpoint(&engine, None).map_err(|error| table.fault(error)) {
+    match table
+        .snapshot
+        .checkpoint(&engine, None)
+        .map_err(|error| table.fault(error))
+    {
         // A feature whose checkpoints the kernel does not write: those of other programs serve.
         Err(fault) if fault.code() == codes::UNSUPPORTED => Ok(()),
         written => written.map(drop),

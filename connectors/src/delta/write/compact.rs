@@ -26,9 +26,16 @@ type SmallFiles = BTreeMap<Vec<(String, Option<String>)>, BTreeSet<String>>;
 
 /// Rewrites the files of the latest version that are smaller than a limit, those of each partition together. Another
 /// program may change the table at the same time: then its files stay as they are.
-pub(super) fn compact(io: &StorageClient, config: &DeltaSink, below: u64, scratch: &ScratchDir) -> Result<()> {
+pub(super) fn compact(
+    io: &StorageClient,
+    config: &DeltaSink,
+    below: u64,
+    scratch: &ScratchDir,
+) -> Result<()> {
     let place = TablePlace::new(io, &config.path)?;
-    let Some(table) = TableSnapshot::find(io, &place, VersionChoice::Latest)? else { return Ok(()) };
+    let Some(table) = TableSnapshot::find(io, &place, VersionChoice::Latest)? else {
+        return Ok(());
+    };
     let live = live_files(&table)?;
     let small = small_files(&live, below);
     if small.is_empty() {
@@ -42,13 +49,20 @@ pub(super) fn compact(io: &StorageClient, config: &DeltaSink, below: u64, scratc
         written.extend(put_together(&rewritten, paths)?);
     }
     let added = added_files(io, &place, &rewritten.columns, &table_files(&written))?;
-    let replaced: BTreeMap<&String, &LoggedFile> =
-        small.values().flatten().filter_map(|path| Some((path, live.get(path)?))).collect();
+    let replaced: BTreeMap<&String, &LoggedFile> = small
+        .values()
+        .flatten()
+        .filter_map(|path| Some((path, live.get(path)?)))
+        .collect();
     for _ in 0..ATTEMPTS_MAX {
-        let Some(now) = TableSnapshot::find(io, &place, VersionChoice::Latest)? else { return Ok(()) };
+        let Some(now) = TableSnapshot::find(io, &place, VersionChoice::Latest)? else {
+            return Ok(());
+        };
         let live = live_files(&now)?;
-        let is_same =
-            |(path, file): (&&String, &&LoggedFile)| live.get(*path).is_some_and(|now| now.deleted == file.deleted);
+        let is_same = |(path, file): (&&String, &&LoggedFile)| {
+            live.get(*path)
+                .is_some_and(|now| now.deleted == file.deleted)
+        };
         if !replaced.iter().all(is_same) {
             return Ok(());
         }
@@ -57,8 +71,17 @@ pub(super) fn compact(io: &StorageClient, config: &DeltaSink, below: u64, scratc
         }
         let time = actions::now();
         let mut all = vec![actions::optimize_info(time)];
-        all.extend(replaced.values().map(|file| actions::remove(file, time, false)));
-        all.extend(added.iter().zip(time..).map(|(file, time)| actions::add(file, time, false)));
+        all.extend(
+            replaced
+                .values()
+                .map(|file| actions::remove(file, time, false)),
+        );
+        all.extend(
+            added
+                .iter()
+                .zip(time..)
+                .map(|(file, time)| actions::add(file, time, false)),
+        );
         let log = place.log().join(&commit_name(now.version() + 1));
         if io.put_durable_if_absent(&log, Bytes::from(actions::commit_text(&all)))? {
             return Ok(());
@@ -71,9 +94,18 @@ pub(super) fn compact(io: &StorageClient, config: &DeltaSink, below: u64, scratc
 fn small_files(live: &BTreeMap<String, LoggedFile>, below: u64) -> SmallFiles {
     let mut small = SmallFiles::new();
     let is_own = |path: &str| !path.contains(':') && !path.starts_with('/');
-    for (path, file) in live.iter().filter(|(path, file)| file.bytes < below && is_own(path)) {
-        let partition = file.partition.iter().map(|(column, value)| (column.clone(), value.clone()));
-        small.entry(partition.collect()).or_default().insert(path.clone());
+    for (path, file) in live
+        .iter()
+        .filter(|(path, file)| file.bytes < below && is_own(path))
+    {
+        let partition = file
+            .partition
+            .iter()
+            .map(|(column, value)| (column.clone(), value.clone()));
+        small
+            .entry(partition.collect())
+            .or_default()
+            .insert(path.clone());
     }
     small.retain(|_, paths| paths.len() > 1);
     small

@@ -52,13 +52,24 @@ pub(super) fn first_change(
 ) -> Result<Option<u64>> {
     for version in from..=until.unwrap_or(u64::MAX) {
         let log = place.log().join(&commit_name(version));
-        let Some(bytes) = io.get(&log)? else { return Ok(until.map(|_| version)) };
-        for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let Some(bytes) = io.get(&log)? else {
+            return Ok(until.map(|_| version));
+        };
+        for line in bytes
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+        {
             let action: LoggedAction = serde_json::from_slice(line).map_err(|error| {
-                Fault::new(codes::CORRUPT, "a commit of the Delta table cannot be read").file(&log.shown).cause(error)
+                Fault::new(codes::CORRUPT, "a commit of the Delta table cannot be read")
+                    .file(&log.shown)
+                    .cause(error)
             })?;
             let files = [action.add, action.remove];
-            if files.into_iter().flatten().any(|file| file.data_change && touches(&file, interval)) {
+            if files
+                .into_iter()
+                .flatten()
+                .any(|file| file.data_change && touches(&file, interval))
+            {
                 return Ok(Some(version));
             }
         }
@@ -76,8 +87,12 @@ pub(super) fn is_committed(
     appends: bool,
     interval: Option<&ReplacedInterval>,
 ) -> Result<bool> {
-    let committed = table.snapshot.get_app_id_version(&app_id(content), &table.engine);
-    let Some(committed) = committed.map_err(|error| table.fault(error))? else { return Ok(false) };
+    let committed = table
+        .snapshot
+        .get_app_id_version(&app_id(content), &table.engine);
+    let Some(committed) = committed.map_err(|error| table.fault(error))? else {
+        return Ok(false);
+    };
     if appends {
         return Ok(true);
     }
@@ -91,7 +106,9 @@ pub(super) fn app_id(content: &str) -> String {
 }
 
 fn touches(file: &ChangedFile, interval: Option<&ReplacedInterval>) -> bool {
-    let Some(interval) = interval else { return true };
+    let Some(interval) = interval else {
+        return true;
+    };
     let partition = file.partition_values.clone().unwrap_or_default();
     interval.position(&partition, file.stats.as_deref()) != FilePosition::Outside
 }

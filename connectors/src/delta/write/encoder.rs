@@ -25,7 +25,11 @@ pub(super) struct DeltaEncoder {
 impl DeltaEncoder {
     pub(super) fn new(config: DeltaSink) -> Self {
         let files = ParquetEncoder::new(config.files());
-        DeltaEncoder { files, path: config.path.clone(), log: DeltaLog::new(config) }
+        DeltaEncoder {
+            files,
+            path: config.path.clone(),
+            log: DeltaLog::new(config),
+        }
     }
 }
 
@@ -50,8 +54,15 @@ impl Sink for DeltaEncoder {
         self.files.pieces(schema)
     }
 
-    fn encode_piece(&self, schema: &SchemaRef, batches: &[RecordBatch], piece: usize) -> Result<EncodedPiece> {
-        let Some(field) = schema.fields().get(piece) else { return self.files.encode_piece(schema, batches, piece) };
+    fn encode_piece(
+        &self,
+        schema: &SchemaRef,
+        batches: &[RecordBatch],
+        piece: usize,
+    ) -> Result<EncodedPiece> {
+        let Some(field) = schema.fields().get(piece) else {
+            return self.files.encode_piece(schema, batches, piece);
+        };
         let stored = table_schema(&schema.project(&[piece])?)?;
         if logical_type(field.data_type()) == *stored.field(0).data_type() {
             return self.files.encode_piece(schema, batches, piece);
@@ -59,8 +70,16 @@ impl Sink for DeltaEncoder {
         let cast = |batch: &RecordBatch| {
             let values = to_table_type(batch.column(piece), stored.field(0).data_type());
             let values = values.map_err(|fault| fault.column(field.name()))?;
-            let fields = vec![stored.field(0).clone().with_data_type(values.data_type().clone())];
-            Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), vec![values])?)
+            let fields = vec![
+                stored
+                    .field(0)
+                    .clone()
+                    .with_data_type(values.data_type().clone()),
+            ];
+            Ok(RecordBatch::try_new(
+                Arc::new(Schema::new(fields)),
+                vec![values],
+            )?)
         };
         let batches = batches.iter().map(cast).collect::<Result<Vec<_>>>()?;
         self.files.encode_piece(&stored, &batches, 0)
@@ -72,6 +91,7 @@ impl Sink for DeltaEncoder {
         metadata: &[(String, String)],
         out: Box<dyn Write + Send>,
     ) -> Result<Box<dyn FileWriter>> {
-        self.files.open_writer(&table_schema(schema)?, metadata, out)
+        self.files
+            .open_writer(&table_schema(schema)?, metadata, out)
     }
 }

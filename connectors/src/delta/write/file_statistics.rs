@@ -16,14 +16,19 @@ const COLUMNS_MAX: usize = 32;
 pub(super) fn file_statistics(metadata: &ParquetMetaData, schema: &Schema, rows: u64) -> String {
     let (mut mins, mut maxes, mut nulls) = (Map::new(), Map::new(), Map::new());
     for (at, field) in schema.fields().iter().enumerate() {
-        let is_time = matches!(field.data_type(), DataType::Date32 | DataType::Timestamp(..));
+        let is_time = matches!(
+            field.data_type(),
+            DataType::Date32 | DataType::Timestamp(..)
+        );
         if (at >= COLUMNS_MAX && !is_time) || field.data_type().is_nested() {
             continue;
         }
         if let Some(count) = null_count(metadata, field.name()) {
             nulls.insert(field.name().clone(), count.into());
         }
-        let bounds = row_group_extents(metadata, schema, field.name()).into_iter().collect::<Option<Vec<_>>>();
+        let bounds = row_group_extents(metadata, schema, field.name())
+            .into_iter()
+            .collect::<Option<Vec<_>>>();
         let Some(bounds) = bounds else { continue };
         let min = bounds.iter().map(|extent| &extent.min).min();
         let max = bounds.iter().map(|extent| &extent.max).max();
@@ -33,13 +38,19 @@ pub(super) fn file_statistics(metadata: &ParquetMetaData, schema: &Schema, rows:
             maxes.insert(field.name().clone(), max);
         }
     }
-    json!({ "numRecords": rows, "minValues": mins, "maxValues": maxes, "nullCount": nulls }).to_string()
+    json!({ "numRecords": rows, "minValues": mins, "maxValues": maxes, "nullCount": nulls })
+        .to_string()
 }
 
 fn null_count(metadata: &ParquetMetaData, column: &str) -> Option<u64> {
     let roots = metadata.file_metadata().schema_descr();
-    let leaf = (0..roots.num_columns()).find(|leaf| roots.get_column_root(*leaf).name() == column)?;
-    metadata.row_groups().iter().map(|group| group.column(leaf).statistics()?.null_count_opt()).sum()
+    let leaf =
+        (0..roots.num_columns()).find(|leaf| roots.get_column_root(*leaf).name() == column)?;
+    metadata
+        .row_groups()
+        .iter()
+        .map(|group| group.column(leaf).statistics()?.null_count_opt())
+        .sum()
 }
 
 fn bound_value(bound: &BoundValue, data_type: &DataType) -> Option<Value> {
@@ -49,7 +60,11 @@ fn bound_value(bound: &BoundValue, data_type: &DataType) -> Option<Value> {
     };
     Some(match data_type {
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => json!(tick),
-        DataType::Date32 => json!(date32_to_datetime(i32::try_from(tick).ok()?)?.format("%Y-%m-%d").to_string()),
+        DataType::Date32 => json!(
+            date32_to_datetime(i32::try_from(tick).ok()?)?
+                .format("%Y-%m-%d")
+                .to_string()
+        ),
         DataType::Timestamp(TimeUnit::Microsecond, zone) => {
             let time = timestamp_us_to_datetime(tick)?.format("%Y-%m-%dT%H:%M:%S%.6f");
             json!(format!("{time}{}", if zone.is_some() { "Z" } else { "" }))
@@ -64,15 +79,28 @@ mod tests {
 
     #[test]
     fn bounds_are_written_as_other_programs_read_them() {
-        let time = |zone: Option<&str>| DataType::Timestamp(TimeUnit::Microsecond, zone.map(Into::into));
+        let time =
+            |zone: Option<&str>| DataType::Timestamp(TimeUnit::Microsecond, zone.map(Into::into));
         for (tick, data_type, expected) in [
             (-4, DataType::Int16, Some(json!(-4))),
             (19782, DataType::Date32, Some(json!("2024-02-29"))),
-            (-1, time(Some("UTC")), Some(json!("1969-12-31T23:59:59.999999Z"))),
-            (1_704_067_200_001_000, time(None), Some(json!("2024-01-01T00:00:00.001000"))),
+            (
+                -1,
+                time(Some("UTC")),
+                Some(json!("1969-12-31T23:59:59.999999Z")),
+            ),
+            (
+                1_704_067_200_001_000,
+                time(None),
+                Some(json!("2024-01-01T00:00:00.001000")),
+            ),
             (1, DataType::Boolean, None),
         ] {
-            assert_eq!(bound_value(&BoundValue::Int(tick), &data_type), expected, "{data_type}");
+            assert_eq!(
+                bound_value(&BoundValue::Int(tick), &data_type),
+                expected,
+                "{data_type}"
+            );
         }
     }
 }

@@ -54,15 +54,27 @@ pub(super) enum FilePosition {
 
 impl ReplacedInterval {
     /// An interval in the unit that a column has in the rows.
-    pub(super) fn new(columns: &WrittenColumns, of_rows: &DataType, column: &str, ticks: (i64, i64)) -> Result<Self> {
+    pub(super) fn new(
+        columns: &WrittenColumns,
+        of_rows: &DataType,
+        column: &str,
+        ticks: (i64, i64),
+    ) -> Result<Self> {
         let data_type = columns.schema.field_with_name(column)?.data_type().clone();
         let (first, last) = table_ticks(of_rows, ticks.0, ticks.1);
-        Ok(ReplacedInterval { column: column.to_owned(), data_type, first, last })
+        Ok(ReplacedInterval {
+            column: column.to_owned(),
+            data_type,
+            first,
+            last,
+        })
     }
 
     /// The rows of a batch that lie before it, nulls among them, and those that lie after it.
     pub(super) fn outside(&self, rows: &RecordBatch) -> Result<OutsideRows> {
-        let times = rows.column_by_name(&self.column).ok_or_else(|| Fault::internal("rows without their times"))?;
+        let times = rows
+            .column_by_name(&self.column)
+            .ok_or_else(|| Fault::internal("rows without their times"))?;
         let ticks = cast(times, &DataType::Int64)?;
         let ticks = ticks.as_primitive::<Int64Type>();
         let select = |is_wanted: &dyn Fn(Option<i64>) -> bool| -> Result<RecordBatch> {
@@ -70,7 +82,10 @@ impl ReplacedInterval {
             Ok(filter_record_batch(rows, &wanted)?)
         };
         let before = select(&|tick| tick.is_none_or(|tick| tick < self.first))?;
-        Ok(OutsideRows { before, after: select(&|tick| tick.is_some_and(|tick| tick > self.last))? })
+        Ok(OutsideRows {
+            before,
+            after: select(&|tick| tick.is_some_and(|tick| tick > self.last))?,
+        })
     }
 
     /// How a file lies to it, by its partition values or its statistics.
@@ -128,7 +143,10 @@ pub(super) fn replaced_files<'f>(
     interval: Option<&ReplacedInterval>,
 ) -> Result<ReplacedFiles<'f>> {
     let mut replaced = ReplacedFiles::default();
-    for (path, file) in live.iter().filter(|(path, _)| !kept.contains(path.as_str())) {
+    for (path, file) in live
+        .iter()
+        .filter(|(path, _)| !kept.contains(path.as_str()))
+    {
         let Some(interval) = interval else {
             replaced.whole.push(file);
             continue;
@@ -137,16 +155,26 @@ pub(super) fn replaced_files<'f>(
             FilePosition::Outside => {}
             FilePosition::Inside => replaced.whole.push(file),
             // The value of a folder is that of all rows of a file.
-            FilePosition::Both | FilePosition::Unknown if file.partition.contains_key(&interval.column) => {
-                let message = format!("the log of the Delta table gives no time for `{}` of a file", interval.column);
-                let fault = Fault::new(codes::OUTPUT_CLASH, message).file(path).column(&interval.column);
-                return Err(fault.hint("let the program that wrote the file write its partition value as a time"));
+            FilePosition::Both | FilePosition::Unknown
+                if file.partition.contains_key(&interval.column) =>
+            {
+                let message = format!(
+                    "the log of the Delta table gives no time for `{}` of a file",
+                    interval.column
+                );
+                let fault = Fault::new(codes::OUTPUT_CLASH, message)
+                    .file(path)
+                    .column(&interval.column);
+                return Err(fault.hint(
+                    "let the program that wrote the file write its partition value as a time",
+                ));
             }
             FilePosition::Both | FilePosition::Unknown if file.path.contains("://") => {
-                let message =
-                    "a file that the Delta table shares with another one holds rows of the interval, and others";
+                let message = "a file that the Delta table shares with another one holds rows of the interval, and others";
                 let fault = Fault::new(codes::OUTPUT_CLASH, message).file(path);
-                return Err(fault.hint("let the program that made the table copy its files, or write to another table"));
+                return Err(fault.hint(
+                    "let the program that made the table copy its files, or write to another table",
+                ));
             }
             FilePosition::Both | FilePosition::Unknown => {
                 replaced.divided.insert(path, file);
@@ -167,12 +195,17 @@ mod tests {
 
     #[test]
     fn files_lie_inside_an_interval_or_outside() {
-        let schema =
-            Schema::new(vec![Field::new("day", DataType::Date32, true), Field::new("x", DataType::Int64, true)]);
+        let schema = Schema::new(vec![
+            Field::new("day", DataType::Date32, true),
+            Field::new("x", DataType::Int64, true),
+        ]);
         let columns = WrittenColumns::new(&schema, &[]).unwrap();
-        let interval = ReplacedInterval::new(&columns, &DataType::Date32, "day", (19782, 19783)).unwrap();
+        let interval =
+            ReplacedInterval::new(&columns, &DataType::Date32, "day", (19782, 19783)).unwrap();
         let statistics = |min: &str, max: &str, nulls: u64| {
-            format!(r#"{{"minValues":{{"day":"{min}"}},"maxValues":{{"day":"{max}"}},"nullCount":{{"day":{nulls}}}}}"#)
+            format!(
+                r#"{{"minValues":{{"day":"{min}"}},"maxValues":{{"day":"{max}"}},"nullCount":{{"day":{nulls}}}}}"#
+            )
         };
         let none = BTreeMap::new();
         for (min, max, nulls, expected) in [
@@ -182,17 +215,34 @@ mod tests {
             ("2024-02-27", "2024-02-28", 1, FilePosition::Outside),
             ("2024-03-02", "2024-03-02", 0, FilePosition::Outside),
         ] {
-            assert_eq!(interval.position(&none, Some(&statistics(min, max, nulls))), expected, "{min} {max}");
+            assert_eq!(
+                interval.position(&none, Some(&statistics(min, max, nulls))),
+                expected,
+                "{min} {max}"
+            );
         }
         assert_eq!(interval.position(&none, None), FilePosition::Unknown);
         let all_null = r#"{"numRecords":2,"minValues":{},"maxValues":{},"nullCount":{"day":2}}"#;
-        assert_eq!(interval.position(&none, Some(all_null)), FilePosition::Outside);
-        let days: ArrayRef =
-            Arc::new(Date32Array::from(vec![Some(19784), Some(19781), None, Some(19783), Some(19782)]));
+        assert_eq!(
+            interval.position(&none, Some(all_null)),
+            FilePosition::Outside
+        );
+        let days: ArrayRef = Arc::new(Date32Array::from(vec![
+            Some(19784),
+            Some(19781),
+            None,
+            Some(19783),
+            Some(19782),
+        ]));
         let order: ArrayRef = Arc::new(Int64Array::from_iter_values(0..5));
-        let outside = interval.outside(&RecordBatch::try_from_iter([("day", days), ("x", order)]).unwrap()).unwrap();
+        let outside = interval
+            .outside(&RecordBatch::try_from_iter([("day", days), ("x", order)]).unwrap())
+            .unwrap();
         let order = |rows: &RecordBatch| rows["x"].as_primitive::<Int64Type>().values().to_vec();
-        assert_eq!((order(&outside.before), order(&outside.after)), (vec![1, 2], vec![0]));
+        assert_eq!(
+            (order(&outside.before), order(&outside.after)),
+            (vec![1, 2], vec![0])
+        );
         for (value, expected) in [
             (Some("2024-03-01"), FilePosition::Inside),
             (Some("2024-03-02"), FilePosition::Outside),

@@ -51,19 +51,27 @@ impl TableLog for DeltaLog {
 
     fn live_files(&self, io: &StorageClient) -> Result<BTreeSet<String>> {
         let place = TablePlace::new(io, &self.config.path)?;
-        let Some(table) = TableSnapshot::find(io, &place, VersionChoice::Latest)? else { return Ok(BTreeSet::new()) };
-        let whole = live_files(&table)?.into_iter().filter(|(_, file)| file.deleted.is_none());
+        let Some(table) = TableSnapshot::find(io, &place, VersionChoice::Latest)? else {
+            return Ok(BTreeSet::new());
+        };
+        let whole = live_files(&table)?
+            .into_iter()
+            .filter(|(_, file)| file.deleted.is_none());
         Ok(whole.map(|(path, _)| path).collect())
     }
 
     fn shows(&self, io: &StorageClient, content: &str) -> Result<bool> {
         let place = TablePlace::new(io, &self.config.path)?;
         let table = TableSnapshot::find(io, &place, VersionChoice::Latest)?;
-        table.map_or(Ok(false), |table| is_committed(io, &place, &table, content, self.appends(), None))
+        table.map_or(Ok(false), |table| {
+            is_committed(io, &place, &table, content, self.appends(), None)
+        })
     }
 
     fn compact(&self, io: &StorageClient, scratch: &ScratchDir) -> Result<()> {
-        self.config.compact_below_bytes.map_or(Ok(()), |below| compact(io, &self.config, below, scratch))
+        self.config
+            .compact_below_bytes
+            .map_or(Ok(()), |below| compact(io, &self.config, below, scratch))
     }
 
     fn checkpoint(&self, io: &StorageClient, scratch: &ScratchDir) -> Result<()> {
@@ -75,7 +83,9 @@ impl TableLog for DeltaLog {
         let mut pending = PendingCommit::new(io, &place, &self.config, commit)?;
         for _ in 0..ATTEMPTS_MAX {
             let table = TableSnapshot::find(io, &place, VersionChoice::Latest)?;
-            let Some(all) = pending.actions(table.as_ref())? else { return Ok(CopiedRows::default()) };
+            let Some(all) = pending.actions(table.as_ref())? else {
+                return Ok(CopiedRows::default());
+            };
             pending.check()?;
             let version = table.map_or(0, |table| table.version() + 1);
             let log = place.log().join(&commit_name(version));
@@ -88,9 +98,13 @@ impl TableLog for DeltaLog {
                 false => first_change(io, &place, version, None, pending.interval.as_ref())?,
             };
             if let Some(version) = change {
-                let message = format!("another program changed the rows that this run replaces, in version {version}");
+                let message = format!(
+                    "another program changed the rows that this run replaces, in version {version}"
+                );
                 let fault = Fault::new(codes::LOST_RACE, message).file(&place.root.shown);
-                return Err(fault.hint("run the same command again: its rows are kept, and replace the others"));
+                return Err(fault.hint(
+                    "run the same command again: its rows are kept, and replace the others",
+                ));
             }
         }
         let message = "other programs commit to the Delta table all the time";

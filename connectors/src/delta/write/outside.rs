@@ -40,8 +40,16 @@ impl OutsideFiles {
     ) -> Result<OutsideFiles> {
         let sources = contents(divided);
         let paths: BTreeSet<String> = sources.keys().cloned().collect();
-        let mut sides = Sides { files, paths: &paths, before: None, after: None };
-        let mut copied = CopiedRows { files: sources.len() as u64, rows: 0 };
+        let mut sides = Sides {
+            files,
+            paths: &paths,
+            before: None,
+            after: None,
+        };
+        let mut copied = CopiedRows {
+            files: sources.len() as u64,
+            rows: 0,
+        };
         for path in &paths {
             let pieces = files.pieces(path)?;
             let folder = pieces.first().map(partition_folder).unwrap_or_default();
@@ -57,15 +65,25 @@ impl OutsideFiles {
         }
         let rows = written.iter().map(|file| file.rows).sum::<u64>();
         match rows == copied.rows {
-            true => Ok(OutsideFiles { files: written, copied, sources }),
-            false => Err(Fault::internal(format!("{} rows became {rows}", copied.rows))),
+            true => Ok(OutsideFiles {
+                files: written,
+                copied,
+                sources,
+            }),
+            false => Err(Fault::internal(format!(
+                "{} rows became {rows}",
+                copied.rows
+            ))),
         }
     }
 }
 
 fn contents(divided: &BTreeMap<&str, &LoggedFile>) -> FileContents {
     let deleted = |file: &LoggedFile| file.deleted.as_ref().map(|deleted| format!("{deleted:?}"));
-    divided.iter().map(|(path, file)| ((*path).to_owned(), deleted(file))).collect()
+    divided
+        .iter()
+        .map(|(path, file)| ((*path).to_owned(), deleted(file)))
+        .collect()
 }
 
 /// The files of both sides of an interval, while they are written. A side without rows has none.
@@ -82,8 +100,12 @@ impl Sides<'_> {
         let mut copied = 0;
         for rows in self.files.rows(piece)? {
             let outside = interval.outside(&rows?)?;
-            let sides = [(&mut self.before, outside.before, "before"), (&mut self.after, outside.after, "after")];
-            for (side, rows, label) in sides.into_iter().filter(|(_, rows, _)| rows.num_rows() > 0) {
+            let sides = [
+                (&mut self.before, outside.before, "before"),
+                (&mut self.after, outside.after, "after"),
+            ];
+            for (side, rows, label) in sides.into_iter().filter(|(_, rows, _)| rows.num_rows() > 0)
+            {
                 copied += rows.num_rows() as u64;
                 let writer = match side {
                     Some(writer) => writer,
@@ -96,6 +118,9 @@ impl Sides<'_> {
     }
 
     fn end_files(&mut self, folder: &str) -> Result<()> {
-        [&mut self.before, &mut self.after].into_iter().flatten().try_for_each(|side| side.flush(folder, true))
+        [&mut self.before, &mut self.after]
+            .into_iter()
+            .flatten()
+            .try_for_each(|side| side.flush(folder, true))
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use forebay_model::{Dataset, Fault, FileRange, IdBuilder, Result, Span, encode_path_part, plain_batch};
+use forebay_model::{
+    Dataset, Fault, FileRange, IdBuilder, Result, Span, encode_path_part, plain_batch,
+};
 use forebay_run::{FileContent, OutputFile, OutputWriter, table_shard_directory};
 use forebay_storage::{ScanRequest, ScratchDir, Sink, Source, StorageClient, TableFile};
 
@@ -41,29 +43,58 @@ impl<'a> RewrittenFiles<'a> {
         files: BTreeSet<String>,
         scratch: &'a ScratchDir,
     ) -> Result<Self> {
-        let source = DeltaReader::of_files(DeltaSource::at(config.path.as_str()).version(version), files);
+        let source = DeltaReader::of_files(
+            DeltaSource::at(config.path.as_str()).version(version),
+            files,
+        );
         let dataset = source.discover(io, &[])?;
         let columns = WrittenColumns::new(&dataset.schema, &config.partition_by)?;
         let encoder = DeltaEncoder::new(config.clone());
-        Ok(RewrittenFiles { io, config, scratch, source, dataset, encoder, columns })
+        Ok(RewrittenFiles {
+            io,
+            config,
+            scratch,
+            source,
+            dataset,
+            encoder,
+            columns,
+        })
     }
 
     /// The pieces of a file, in row order.
     pub(super) fn pieces(&self, file: &str) -> Result<Vec<FileRange>> {
         let pieces = self.dataset.spans.iter().flat_map(|span| &span.pieces);
-        let pieces: Vec<FileRange> = pieces.filter(|piece| piece.relative == file).cloned().collect();
+        let pieces: Vec<FileRange> = pieces
+            .filter(|piece| piece.relative == file)
+            .cloned()
+            .collect();
         match pieces.is_empty() {
-            true => Err(Fault::internal(format!("`{file}`, a file of a table that its source does not find"))),
+            true => Err(Fault::internal(format!(
+                "`{file}`, a file of a table that its source does not find"
+            ))),
             false => Ok(pieces),
         }
     }
 
     /// The rows of a piece, with the columns that files of the table have.
-    pub(super) fn rows(&self, piece: FileRange) -> Result<impl Iterator<Item = Result<RecordBatch>>> {
+    pub(super) fn rows(
+        &self,
+        piece: FileRange,
+    ) -> Result<impl Iterator<Item = Result<RecordBatch>>> {
         let schema: SchemaRef = Arc::new(self.columns.file_schema());
-        let names = schema.fields().iter().map(|field| field.name().clone()).collect();
+        let names = schema
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect();
         let request = ScanRequest::of_columns(names, &self.dataset.schema);
-        let chunks = self.source.open(self.io, &Span { pieces: vec![piece] }, &request)?;
+        let chunks = self.source.open(
+            self.io,
+            &Span {
+                pieces: vec![piece],
+            },
+            &request,
+        )?;
         Ok(chunks.map(move |chunk| plain_batch(&schema, &chunk?.batch)))
     }
 
@@ -80,9 +111,22 @@ impl<'a> RewrittenFiles<'a> {
             id.text(file);
         });
         let schema: SchemaRef = Arc::new(self.columns.file_schema());
-        let (out, directory) = (TablePlace::new(self.io, &self.config.path)?.root, table_shard_directory(id.finish())?);
-        let content = FileContent { schema: schema.clone(), metadata: Vec::new() };
-        let files = OutputWriter::begin(self.io, &self.encoder, content, &out, directory, self.scratch)?;
+        let (out, directory) = (
+            TablePlace::new(self.io, &self.config.path)?.root,
+            table_shard_directory(id.finish())?,
+        );
+        let content = FileContent {
+            schema: schema.clone(),
+            metadata: Vec::new(),
+        };
+        let files = OutputWriter::begin(
+            self.io,
+            &self.encoder,
+            content,
+            &out,
+            directory,
+            self.scratch,
+        )?;
         let (rows_max, bytes_max) = (self.config.group_rows_max, GROUP_BYTES_MAX / writers);
         Ok(RowsWriter {
             files,
@@ -99,21 +143,47 @@ impl<'a> RewrittenFiles<'a> {
 
 /// The folder of a piece's partition values.
 pub(super) fn partition_folder(piece: &FileRange) -> String {
-    let folder =
-        |(column, value): &(String, String)| format!("{}={}", encode_path_part(column), encode_path_part(value));
-    piece.partition.iter().map(folder).collect::<Vec<_>>().join("/")
+    let folder = |(column, value): &(String, String)| {
+        format!("{}={}", encode_path_part(column), encode_path_part(value))
+    };
+    piece
+        .partition
+        .iter()
+        .map(folder)
+        .collect::<Vec<_>>()
+        .join("/")
 }
 
 /// What a commit is told of files.
 pub(super) fn table_files(files: &[OutputFile]) -> Vec<TableFile<'_>> {
-    files.iter().map(|file| TableFile { path: &file.path, rows: file.rows, bytes: file.bytes }).collect()
+    files
+        .iter()
+        .map(|file| TableFile {
+            path: &file.path,
+            rows: file.rows,
+            bytes: file.bytes,
+        })
+        .collect()
 }
 
 /// Whether files are there that are about to be committed: a collection by another state directory knows nothing of
 /// them until then.
-pub(super) fn are_whole(io: &StorageClient, place: &TablePlace, files: &[OutputFile]) -> Result<bool> {
-    let sizes = io.sizes(files.iter().map(|file| place.root.join(&file.path)).collect())?;
-    Ok(sizes.len() == files.len() && sizes.iter().zip(files).all(|(size, file)| *size == Some(file.bytes)))
+pub(super) fn are_whole(
+    io: &StorageClient,
+    place: &TablePlace,
+    files: &[OutputFile],
+) -> Result<bool> {
+    let sizes = io.sizes(
+        files
+            .iter()
+            .map(|file| place.root.join(&file.path))
+            .collect(),
+    )?;
+    Ok(sizes.len() == files.len()
+        && sizes
+            .iter()
+            .zip(files)
+            .all(|(size, file)| *size == Some(file.bytes)))
 }
 
 /// Writes rows to files of a table, a row group at a time.
@@ -144,7 +214,9 @@ impl RowsWriter<'_> {
     /// Encodes the rows that wait.
     pub(super) fn flush(&mut self, folder: &str, ends_file: bool) -> Result<()> {
         if !self.waiting.is_empty() {
-            let encoded = self.encoder.encode(&self.schema, &std::mem::take(&mut self.waiting))?;
+            let encoded = self
+                .encoder
+                .encode(&self.schema, &std::mem::take(&mut self.waiting))?;
             self.files.append(folder, encoded, ends_file)?;
             (self.rows, self.bytes) = (0, 0);
         }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Date64Type, Field, FieldRef, Schema, SchemaRef, TimeUnit, TimestampNanosecondType};
+use arrow::datatypes::{
+    DataType, Date64Type, Field, FieldRef, Schema, SchemaRef, TimeUnit, TimestampNanosecondType,
+};
 use forebay_model::{Fault, Result, codes, logical_type, type_words};
 
 const NANOSECONDS_PER_TICK: i64 = 1000;
@@ -13,7 +15,11 @@ const MILLISECONDS_PER_DAY: i64 = 86_400_000;
 /// The type that a column has in a table; `None` where tables have none for it.
 pub(super) fn table_type(data_type: &DataType) -> Option<DataType> {
     let part = |field: &FieldRef| -> Option<FieldRef> {
-        Some(Arc::new(Field::new(field.name(), table_type(field.data_type())?, field.is_nullable())))
+        Some(Arc::new(Field::new(
+            field.name(),
+            table_type(field.data_type())?,
+            field.is_nullable(),
+        )))
     };
     Some(match logical_type(data_type) {
         DataType::UInt8 => DataType::Int16,
@@ -22,13 +28,19 @@ pub(super) fn table_type(data_type: &DataType) -> Option<DataType> {
         DataType::Float16 => DataType::Float32,
         DataType::Date64 => DataType::Date32,
         DataType::FixedSizeBinary(_) => DataType::Binary,
-        DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.map(|_| "UTC".into())),
+        DataType::Timestamp(_, zone) => {
+            DataType::Timestamp(TimeUnit::Microsecond, zone.map(|_| "UTC".into()))
+        }
         DataType::LargeList(item) | DataType::FixedSizeList(item, _) | DataType::List(item) => {
             DataType::List(part(&item)?)
         }
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(part).collect::<Option<_>>()?),
+        DataType::Struct(fields) => {
+            DataType::Struct(fields.iter().map(part).collect::<Option<_>>()?)
+        }
         DataType::Map(entries, sorted) => DataType::Map(part(&entries)?, sorted),
-        DataType::Decimal128(precision, scale) if scale >= 0 => DataType::Decimal128(precision, scale),
+        DataType::Decimal128(precision, scale) if scale >= 0 => {
+            DataType::Decimal128(precision, scale)
+        }
         same @ (DataType::Boolean
         | DataType::Int8
         | DataType::Int16
@@ -48,13 +60,22 @@ pub(super) fn table_schema(schema: &Schema) -> Result<SchemaRef> {
     let field = |field: &FieldRef| match table_type(field.data_type()) {
         Some(data_type) => Ok(Field::new(field.name(), data_type, true)),
         None => {
-            let message =
-                format!("a Delta table has no type for `{}`, which is {}", field.name(), type_words(field.data_type()));
+            let message = format!(
+                "a Delta table has no type for `{}`, which is {}",
+                field.name(),
+                type_words(field.data_type())
+            );
             let fault = Fault::new(codes::UNSUPPORTED, message).column(field.name());
             Err(fault.hint("cast the column before it is written, or leave it out"))
         }
     };
-    Ok(Arc::new(Schema::new(schema.fields().iter().map(field).collect::<Result<Vec<_>>>()?)))
+    Ok(Arc::new(Schema::new(
+        schema
+            .fields()
+            .iter()
+            .map(field)
+            .collect::<Result<Vec<_>>>()?,
+    )))
 }
 
 /// The values of a column in the type that it has in the table. Values that it cannot hold are a fault.
@@ -63,27 +84,51 @@ pub(super) fn to_table_type(values: &ArrayRef, of_table: &DataType) -> Result<Ar
         return Ok(values.clone());
     }
     if let Some(times) = values.as_primitive_opt::<TimestampNanosecondType>() {
-        let finer = times.iter().flatten().find(|time| time % NANOSECONDS_PER_TICK != 0);
+        let finer = times
+            .iter()
+            .flatten()
+            .find(|time| time % NANOSECONDS_PER_TICK != 0);
         if let Some(time) = finer {
-            let message = format!("a Delta table holds microseconds, and a time has more digits: {time} ns");
-            return Err(Fault::new(codes::BAD_ROW, message).hint("round the times before they are written"));
+            let message =
+                format!("a Delta table holds microseconds, and a time has more digits: {time} ns");
+            return Err(
+                Fault::new(codes::BAD_ROW, message).hint("round the times before they are written")
+            );
         }
     }
     if let Some(dates) = values.as_primitive_opt::<Date64Type>()
-        && let Some(millis) = dates.iter().flatten().find(|millis| millis % MILLISECONDS_PER_DAY != 0)
+        && let Some(millis) = dates
+            .iter()
+            .flatten()
+            .find(|millis| millis % MILLISECONDS_PER_DAY != 0)
     {
-        let message = format!("a value of type {} is no whole day: {millis} ms", DataType::Date64);
-        return Err(Fault::new(codes::BAD_ROW, message).hint("cast the column to a timestamp before it is written"));
+        let message = format!(
+            "a value of type {} is no whole day: {millis} ms",
+            DataType::Date64
+        );
+        return Err(Fault::new(codes::BAD_ROW, message)
+            .hint("cast the column to a timestamp before it is written"));
     }
-    Ok(cast_with_options(values, of_table, &CastOptions { safe: false, ..CastOptions::default() })?)
+    Ok(cast_with_options(
+        values,
+        of_table,
+        &CastOptions {
+            safe: false,
+            ..CastOptions::default()
+        },
+    )?)
 }
 
 /// The first and the last tick of an interval, in the unit that the column has in the table.
 pub(super) fn table_ticks(data_type: &DataType, first: i64, last: i64) -> (i64, i64) {
     match data_type {
         DataType::Timestamp(unit, _) => {
-            let nanos =
-                |per_tick: i64| (i128::from(first) * i128::from(per_tick), i128::from(last) * i128::from(per_tick));
+            let nanos = |per_tick: i64| {
+                (
+                    i128::from(first) * i128::from(per_tick),
+                    i128::from(last) * i128::from(per_tick),
+                )
+            };
             let per_tick = match unit {
                 TimeUnit::Second => 1_000_000_000,
                 TimeUnit::Millisecond => 1_000_000,
@@ -96,7 +141,10 @@ pub(super) fn table_ticks(data_type: &DataType, first: i64, last: i64) -> (i64, 
             let clamp = |ticks: i128| ticks.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
             (clamp(ticks(from)), clamp(ticks(end)))
         }
-        DataType::Date64 => (first.div_euclid(MILLISECONDS_PER_DAY), last.div_euclid(MILLISECONDS_PER_DAY)),
+        DataType::Date64 => (
+            first.div_euclid(MILLISECONDS_PER_DAY),
+            last.div_euclid(MILLISECONDS_PER_DAY),
+        ),
         _ => (first, last),
     }
 }
@@ -111,15 +159,28 @@ mod tests {
     fn values_keep_their_meaning_or_are_refused() {
         let bytes: ArrayRef = Arc::new(UInt8Array::from(vec![Some(255), None]));
         let wide = to_table_type(&bytes, &table_type(bytes.data_type()).unwrap()).unwrap();
-        assert_eq!(wide.as_primitive::<arrow::datatypes::Int16Type>().value(0), 255);
+        assert_eq!(
+            wide.as_primitive::<arrow::datatypes::Int16Type>().value(0),
+            255
+        );
         let times = |nanos| Arc::new(TimestampNanosecondArray::from(vec![nanos])) as ArrayRef;
         let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
         assert_eq!(table_type(times(1).data_type()), Some(micros.clone()));
         let kept = to_table_type(&times(-3000), &micros).unwrap();
-        assert_eq!(kept.as_primitive::<arrow::datatypes::TimestampMicrosecondType>().value(0), -3);
-        assert_eq!(to_table_type(&times(1), &micros).unwrap_err().code(), codes::BAD_ROW);
+        assert_eq!(
+            kept.as_primitive::<arrow::datatypes::TimestampMicrosecondType>()
+                .value(0),
+            -3
+        );
+        assert_eq!(
+            to_table_type(&times(1), &micros).unwrap_err().code(),
+            codes::BAD_ROW
+        );
         let same: ArrayRef = Arc::new(Int64Array::from(vec![1]));
-        assert!(Arc::ptr_eq(&same, &to_table_type(&same, &DataType::Int64).unwrap()));
+        assert!(Arc::ptr_eq(
+            &same,
+            &to_table_type(&same, &DataType::Int64).unwrap()
+        ));
         assert_eq!(table_type(&DataType::UInt64), None);
     }
 
@@ -134,7 +195,11 @@ mod tests {
             (DataType::Date64, (0, MILLISECONDS_PER_DAY - 1), (0, 0)),
             (DataType::Int32, (3, 7), (3, 7)),
         ] {
-            assert_eq!(table_ticks(&data_type, ticks.0, ticks.1), expected, "{data_type}");
+            assert_eq!(
+                table_ticks(&data_type, ticks.0, ticks.1),
+                expected,
+                "{data_type}"
+            );
         }
     }
 }

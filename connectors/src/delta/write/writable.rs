@@ -34,7 +34,11 @@ const FEATURES: [&str; 15] = [
 ];
 
 /// Beginnings of keys with which a schema asks for values that a writer computes or checks.
-const COLUMN_RULES: [&str; 3] = ["delta.invariants", "delta.generationExpression", "delta.identity."];
+const COLUMN_RULES: [&str; 3] = [
+    "delta.invariants",
+    "delta.generationExpression",
+    "delta.identity.",
+];
 
 /// What settings of a table ask of writers.
 const CONSTRAINTS: &str = "delta.constraints.";
@@ -59,51 +63,99 @@ fn check_features(table: &TableSnapshot, mode: DeltaMode) -> Result<()> {
         Err(fault.hint("write to another table, or turn it off in the program that made the table"))
     };
     if protocol.min_writer_version() > WRITER_VERSION_MAX {
-        return refused(format!("the Delta table needs writer version {}", protocol.min_writer_version()));
+        return refused(format!(
+            "the Delta table needs writer version {}",
+            protocol.min_writer_version()
+        ));
     }
-    let mut features = protocol.writer_features().into_iter().flatten().map(ToString::to_string);
+    let mut features = protocol
+        .writer_features()
+        .into_iter()
+        .flatten()
+        .map(ToString::to_string);
     if let Some(feature) = features.find(|feature| !FEATURES.contains(&feature.as_str())) {
-        return refused(format!("the Delta table needs the writer feature `{feature}`, which Forebay lacks"));
+        return refused(format!(
+            "the Delta table needs the writer feature `{feature}`, which Forebay lacks"
+        ));
     }
     if configuration.column_mapping_mode() != ColumnMappingMode::None {
         return refused("the Delta table maps columns, so Forebay can only read it".to_owned());
     }
     let settings = configuration.metadata().configuration();
     if let Some(rule) = settings.keys().find(|key| key.starts_with(CONSTRAINTS)) {
-        return refused(format!("the Delta table has the constraint `{}`", rule.trim_start_matches(CONSTRAINTS)));
+        return refused(format!(
+            "the Delta table has the constraint `{}`",
+            rule.trim_start_matches(CONSTRAINTS)
+        ));
     }
-    if mode == DeltaMode::Overwrite && settings.get(APPEND_ONLY).is_some_and(|set| set.eq_ignore_ascii_case("true")) {
-        let fault =
-            Fault::new(codes::UNSUPPORTED, "rows may only be added to the Delta table, and the sink replaces them");
-        return Err(fault.file(&table.shown).hint("write `mode: append`, or write to another table"));
+    if mode == DeltaMode::Overwrite
+        && settings
+            .get(APPEND_ONLY)
+            .is_some_and(|set| set.eq_ignore_ascii_case("true"))
+    {
+        let fault = Fault::new(
+            codes::UNSUPPORTED,
+            "rows may only be added to the Delta table, and the sink replaces them",
+        );
+        return Err(fault
+            .file(&table.shown)
+            .hint("write `mode: append`, or write to another table"));
     }
     for field in table.snapshot.schema().fields() {
-        let rule = field.metadata.keys().find(|key| COLUMN_RULES.iter().any(|rule| key.starts_with(rule)));
+        let rule = field
+            .metadata
+            .keys()
+            .find(|key| COLUMN_RULES.iter().any(|rule| key.starts_with(rule)));
         if let Some(rule) = rule {
-            return refused(format!("the column `{}` of the Delta table has a rule, `{rule}`", field.name()));
+            return refused(format!(
+                "the column `{}` of the Delta table has a rule, `{rule}`",
+                field.name()
+            ));
         }
     }
     Ok(())
 }
 
-fn check_columns(table: &TableSnapshot, columns: &WrittenColumns, policy: AddedTableColumns) -> Result<Option<Value>> {
+fn check_columns(
+    table: &TableSnapshot,
+    columns: &WrittenColumns,
+    policy: AddedTableColumns,
+) -> Result<Option<Value>> {
     let of_table = table.snapshot.schema();
-    let partitions = table.snapshot.table_configuration().logical_partition_columns();
-    let refused =
-        |message: String, hint: &str| Err(Fault::new(codes::SCHEMA_DRIFT, message).file(&table.shown).hint(hint));
+    let partitions = table
+        .snapshot
+        .table_configuration()
+        .logical_partition_columns();
+    let refused = |message: String, hint: &str| {
+        Err(Fault::new(codes::SCHEMA_DRIFT, message)
+            .file(&table.shown)
+            .hint(hint))
+    };
     if partitions != columns.partition_by.as_slice() {
-        let message =
-            format!("the Delta table is partitioned by {:?}, and the sink by {:?}", partitions, columns.partition_by);
-        return refused(message, "write the `partition_by` of the table, or write to another table");
+        let message = format!(
+            "the Delta table is partitioned by {:?}, and the sink by {:?}",
+            partitions, columns.partition_by
+        );
+        return refused(
+            message,
+            "write the `partition_by` of the table, or write to another table",
+        );
     }
-    let missing = of_table.fields().filter(|field| columns.fields.field(field.name()).is_none());
+    let missing = of_table
+        .fields()
+        .filter(|field| columns.fields.field(field.name()).is_none());
     let missing: Vec<&str> = missing.map(|field| field.name().as_str()).collect();
     if !missing.is_empty() {
-        let message = format!("the Delta table has columns that the rows lack: {}", names(&missing));
+        let message = format!(
+            "the Delta table has columns that the rows lack: {}",
+            names(&missing)
+        );
         return refused(message, "add them to the rows, or write to another table");
     }
     for field in columns.fields.fields() {
-        let Some(known) = of_table.field(field.name()) else { continue };
+        let Some(known) = of_table.field(field.name()) else {
+            continue;
+        };
         if known.data_type() != field.data_type() {
             let message = format!(
                 "the column `{}` is {} in the Delta table, and {} in the rows",
@@ -111,7 +163,9 @@ fn check_columns(table: &TableSnapshot, columns: &WrittenColumns, policy: AddedT
                 known.data_type(),
                 field.data_type()
             );
-            let fault = Fault::new(codes::SCHEMA_DRIFT, message).file(&table.shown).column(field.name());
+            let fault = Fault::new(codes::SCHEMA_DRIFT, message)
+                .file(&table.shown)
+                .column(field.name());
             return Err(fault.hint("cast the column, or write to another table"));
         }
         if !known.is_nullable() {
@@ -124,32 +178,52 @@ fn check_columns(table: &TableSnapshot, columns: &WrittenColumns, policy: AddedT
             );
         }
     }
-    let added = columns.fields.fields().map(StructField::name).filter(|name| of_table.field(name.as_str()).is_none());
+    let added = columns
+        .fields
+        .fields()
+        .map(StructField::name)
+        .filter(|name| of_table.field(name.as_str()).is_none());
     let added: Vec<&str> = added.map(String::as_str).collect();
     match (added.is_empty(), policy) {
         (true, _) => Ok(None),
         (false, AddedTableColumns::Refuse) => refused(
-            format!("the rows have columns that the Delta table lacks: {}", names(&added)),
+            format!(
+                "the rows have columns that the Delta table lacks: {}",
+                names(&added)
+            ),
             "drop them, write `added_columns: add`, or write to another table",
         ),
         (false, AddedTableColumns::Add) => {
             let schema = columns.with_added(of_table.fields(), &added)?;
             if columns.has_local_times() && !knows_local_times(table) {
                 return refused(
-                    "the Delta table does not know timestamps without a zone, which the rows have".to_owned(),
+                    "the Delta table does not know timestamps without a zone, which the rows have"
+                        .to_owned(),
                     "cast them to timestamps in UTC, or write to another table",
                 );
             }
-            Ok(Some(actions::changed_metadata(table.snapshot.table_configuration().metadata(), &schema, partitions)))
+            Ok(Some(actions::changed_metadata(
+                table.snapshot.table_configuration().metadata(),
+                &schema,
+                partitions,
+            )))
         }
     }
 }
 
 fn knows_local_times(table: &TableSnapshot) -> bool {
     let protocol = table.snapshot.table_configuration().protocol();
-    protocol.writer_features().into_iter().flatten().any(|feature| feature.to_string() == "timestampNtz")
+    protocol
+        .writer_features()
+        .into_iter()
+        .flatten()
+        .any(|feature| feature.to_string() == "timestampNtz")
 }
 
 fn names(columns: &[&str]) -> String {
-    columns.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    columns
+        .iter()
+        .map(|name| format!("`{name}`"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }

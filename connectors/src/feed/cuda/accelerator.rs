@@ -37,7 +37,12 @@ pub struct PinnedReadback(PinnedBuffer);
 
 fn blas_fault(what: &str) -> impl Fn(cublas::result::CublasError) -> Fault + '_ {
     move |error| {
-        Fault::new(codes::STORAGE, format!("cuBLAS failed to {what} on the GPU")).cause(error).hint(DEVICE_HINT)
+        Fault::new(
+            codes::STORAGE,
+            format!("cuBLAS failed to {what} on the GPU"),
+        )
+        .cause(error)
+        .hint(DEVICE_HINT)
     }
 }
 
@@ -59,8 +64,14 @@ impl Accelerator for CudaDevice {
     fn load_program(&self, precision: Precision) -> Result<CudaProgram> {
         require_library(libraries::cublas_status(), "cuBLAS", "nvidia-cublas")?;
         let module = self.compile_module(SOURCE, precision_defines(precision))?;
-        let kernel =
-            |name: &&'static str| Ok((*name, module.load_function(name).map_err(driver_fault("find a kernel"))?));
+        let kernel = |name: &&'static str| {
+            Ok((
+                *name,
+                module
+                    .load_function(name)
+                    .map_err(driver_fault("find a kernel"))?,
+            ))
+        };
         let values = match precision {
             Precision::F32 => cublas::sys::cudaDataType::CUDA_R_32F,
             Precision::Bf16 => cublas::sys::cudaDataType::CUDA_R_16BF,
@@ -82,7 +93,9 @@ impl Accelerator for CudaDevice {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.compute.memcpy_htod(bytes, to).map_err(driver_fault("copy a model"))
+        self.compute
+            .memcpy_htod(bytes, to)
+            .map_err(driver_fault("copy a model"))
     }
 
     fn download(&self, from: &CudaSlice<u8>, bytes: &mut [u8]) -> Result<()> {
@@ -90,8 +103,12 @@ impl Accelerator for CudaDevice {
             return Ok(());
         }
         let part = from.slice(..bytes.len());
-        self.compute.memcpy_dtoh(&part, bytes).map_err(driver_fault("copy a model back"))?;
-        self.compute.synchronize().map_err(driver_fault("copy a model back"))
+        self.compute
+            .memcpy_dtoh(&part, bytes)
+            .map_err(driver_fault("copy a model back"))?;
+        self.compute
+            .synchronize()
+            .map_err(driver_fault("copy a model back"))
     }
 
     fn allocate_readback(&self, bytes: usize) -> Result<PinnedReadback> {
@@ -100,41 +117,78 @@ impl Accelerator for CudaDevice {
 
     fn enqueue_readback(&self, from: &CudaSlice<u8>, letter: &mut PinnedReadback) -> Result<()> {
         let part = from.slice(..letter.0.bytes().len());
-        letter.0.copy_from(&self.compute, &part).map_err(driver_fault("report a step"))
+        letter
+            .0
+            .copy_from(&self.compute, &part)
+            .map_err(driver_fault("report a step"))
     }
 
     fn wait_readback(&self, letter: &mut PinnedReadback, bytes: &mut [u8]) -> Result<()> {
-        bytes.copy_from_slice(letter.0.wait_and_read().map_err(driver_fault("report a step"))?);
+        bytes.copy_from_slice(
+            letter
+                .0
+                .wait_and_read()
+                .map_err(driver_fault("report a step"))?,
+        );
         Ok(())
     }
 
     #[allow(unsafe_code, reason = "arguments of kernels have no types")]
-    unsafe fn launch(&self, program: &CudaProgram, kernel: &'static str, arguments: &[u64]) -> Result<()> {
+    unsafe fn launch(
+        &self,
+        program: &CudaProgram,
+        kernel: &'static str,
+        arguments: &[u64],
+    ) -> Result<()> {
         let unknown = || Fault::internal(format!("there is no kernel `{kernel}`"));
         let function = program.kernels.get(kernel).ok_or_else(unknown)?;
         let mut words = ArgumentBlock([0; 24]);
-        words.0.get_mut(..arguments.len()).ok_or_else(unknown)?.copy_from_slice(arguments);
+        words
+            .0
+            .get_mut(..arguments.len())
+            .ok_or_else(unknown)?
+            .copy_from_slice(arguments);
         let blocks = u32::try_from(words.0[0].div_ceil(BLOCK_THREADS)).map_err(|_| unknown())?;
-        let shape =
-            LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (BLOCK_THREADS as u32, 1, 1), shared_mem_bytes: 0 };
+        let shape = LaunchConfig {
+            grid_dim: (blocks, 1, 1),
+            block_dim: (BLOCK_THREADS as u32, 1, 1),
+            shared_mem_bytes: 0,
+        };
         let mut launch = self.compute.launch_builder(function);
         launch.arg(&words);
         // SAFETY: the caller's.
-        unsafe { launch.launch(shape) }.map(drop).map_err(driver_fault("start a kernel"))
+        unsafe { launch.launch(shape) }
+            .map(drop)
+            .map_err(driver_fault("start a kernel"))
     }
 
     #[allow(unsafe_code, reason = "the library takes pointers")]
     unsafe fn multiply(&self, program: &CudaProgram, product: &MatrixProduct) -> Result<()> {
-        let ColumnMajorProduct { a_transposed, b_transposed, m, n, k, a, lda, b, ldb, c, ldc } = product.column_major();
+        let ColumnMajorProduct {
+            a_transposed,
+            b_transposed,
+            m,
+            n,
+            k,
+            a,
+            lda,
+            b,
+            ldb,
+            c,
+            ldc,
+        } = product.column_major();
         let way = |transposed: bool| match transposed {
             true => cublas::sys::cublasOperation_t::CUBLAS_OP_T,
             false => cublas::sys::cublasOperation_t::CUBLAS_OP_N,
         };
         let count = |count: u64| {
-            i32::try_from(count).map_err(|_| Fault::new(codes::LIMIT, "a matrix has more rows than cuBLAS takes"))
+            i32::try_from(count)
+                .map_err(|_| Fault::new(codes::LIMIT, "a matrix has more rows than cuBLAS takes"))
         };
         let (one, zero) = (1.0_f32, 0.0_f32);
-        self.context.bind_to_thread().map_err(driver_fault("multiply matrices"))?;
+        self.context
+            .bind_to_thread()
+            .map_err(driver_fault("multiply matrices"))?;
         // SAFETY: the handle is alive and uses the stream for computation; the rest is the caller's.
         let done = unsafe {
             cublas::result::gemm_ex(

@@ -41,7 +41,9 @@ pub fn require_library(found: LibraryStatus, library: &str, package: &str) -> Re
     let message = match found {
         LibraryStatus::Found => return Ok(()),
         LibraryStatus::Absent => format!("the library {library} is not found, which a GPU needs"),
-        LibraryStatus::Lacks(symbol) => format!("the library {library} is too old: it lacks `{symbol}`"),
+        LibraryStatus::Lacks(symbol) => {
+            format!("the library {library} is too old: it lacks `{symbol}`")
+        }
     };
     let package = report::wheel_name(package);
     Err(Fault::new(codes::UNSUPPORTED, message).hint(format!(
@@ -62,14 +64,25 @@ pub fn nvrtc_version() -> Result<(i32, i32)> {
 }
 
 fn compiler_options(defines: &[&str], architecture: GpuArchitecture) -> Vec<String> {
-    let mut options = vec![format!("--gpu-architecture={architecture}"), "--fmad=false".to_owned()];
+    let mut options = vec![
+        format!("--gpu-architecture={architecture}"),
+        "--fmad=false".to_owned(),
+    ];
     options.extend(defines.iter().map(|define| format!("-D{define}")));
     options
 }
 
 /// Machine code of a source. Products and sums are rounded one by one, as on the host.
-pub fn cubin(source: &'static str, defines: &[&str], architecture: GpuArchitecture) -> Result<Vec<u8>> {
-    let key = CubinKey { source, options: compiler_options(defines, architecture), version: nvrtc_version()? };
+pub fn cubin(
+    source: &'static str,
+    defines: &[&str],
+    architecture: GpuArchitecture,
+) -> Result<Vec<u8>> {
+    let key = CubinKey {
+        source,
+        options: compiler_options(defines, architecture),
+        version: nvrtc_version()?,
+    };
     let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
     let compiled = compiled.get_or_insert_default();
     if let Some(code) = compiled.get(&key) {
@@ -94,11 +107,12 @@ impl Drop for NvrtcHandle {
 impl NvrtcHandle {
     #[allow(unsafe_code, reason = "a foreign function")]
     fn compile(source: &str, options: &[String]) -> Result<NvrtcHandle> {
-        let text =
-            CString::new(source).map_err(|error| Fault::internal("a kernel's source has a zero byte").cause(error))?;
+        let text = CString::new(source)
+            .map_err(|error| Fault::internal("a kernel's source has a zero byte").cause(error))?;
         let program = NvrtcHandle(result::create_program(&text, None).map_err(nvrtc_fault)?);
         // SAFETY: the program is alive.
-        unsafe { result::compile_program(program.0, options) }.map_err(|error| program.refused(error, options))?;
+        unsafe { result::compile_program(program.0, options) }
+            .map_err(|error| program.refused(error, options))?;
         Ok(program)
     }
 
@@ -108,7 +122,10 @@ impl NvrtcHandle {
         let log = unsafe { result::get_program_log(self.0) }.unwrap_or_default();
         let log = CStr::from_bytes_until_nul(bytemuck::cast_slice(&log)).map(CStr::to_string_lossy);
         let log = log.unwrap_or_default();
-        nvrtc_fault(error).hint(format!("NVRTC with {options:?}: {}", log.lines().next().unwrap_or("")))
+        nvrtc_fault(error).hint(format!(
+            "NVRTC with {options:?}: {}",
+            log.lines().next().unwrap_or("")
+        ))
     }
 
     /// Machine code of the architecture that the options name.
@@ -116,10 +133,14 @@ impl NvrtcHandle {
     fn cubin(&self) -> Result<Vec<u8>> {
         let mut bytes = 0;
         // SAFETY: the program is compiled.
-        unsafe { sys::nvrtcGetCUBINSize(self.0, &raw mut bytes) }.result().map_err(nvrtc_fault)?;
+        unsafe { sys::nvrtcGetCUBINSize(self.0, &raw mut bytes) }
+            .result()
+            .map_err(nvrtc_fault)?;
         let mut code = vec![0_u8; bytes];
         // SAFETY: the buffer is as long as NVRTC asks.
-        unsafe { sys::nvrtcGetCUBIN(self.0, code.as_mut_ptr().cast()) }.result().map_err(nvrtc_fault)?;
+        unsafe { sys::nvrtcGetCUBIN(self.0, code.as_mut_ptr().cast()) }
+            .result()
+            .map_err(nvrtc_fault)?;
         Ok(code)
     }
 }
@@ -140,7 +161,10 @@ mod tests {
         GpuArchitecture { major: 7, minor: 5 },
         GpuArchitecture { major: 8, minor: 0 },
         GpuArchitecture { major: 9, minor: 0 },
-        GpuArchitecture { major: 10, minor: 0 },
+        GpuArchitecture {
+            major: 10,
+            minor: 0,
+        },
     ];
 
     /// NVRTC needs no GPU: `pip install nvidia-cuda-nvrtc` is enough. `FOREBAY_REQUIRE_NVRTC` makes its absence a
@@ -148,30 +172,54 @@ mod tests {
     #[test]
     fn kernels_compile_for_every_architecture() {
         if libraries::nvrtc_status() != LibraryStatus::Found {
-            assert!(std::env::var_os("FOREBAY_REQUIRE_NVRTC").is_none(), "NVRTC: {:?}", libraries::nvrtc_status());
+            assert!(
+                std::env::var_os("FOREBAY_REQUIRE_NVRTC").is_none(),
+                "NVRTC: {:?}",
+                libraries::nvrtc_status()
+            );
             let _ = writeln!(std::io::stderr(), "skipped: no NVRTC found");
             return;
         }
         for architecture in ARCHITECTURES {
-            for (source, defines, kernels) in
-                [(CHECKSUM_KERNEL, &[][..], &["checksum"][..]), (SOURCE, &[], KERNELS), (SOURCE, &["BF16"], KERNELS)]
-            {
-                let program = NvrtcHandle::compile(source, &compiler_options(defines, architecture)).unwrap();
+            for (source, defines, kernels) in [
+                (CHECKSUM_KERNEL, &[][..], &["checksum"][..]),
+                (SOURCE, &[], KERNELS),
+                (SOURCE, &["BF16"], KERNELS),
+            ] {
+                let program =
+                    NvrtcHandle::compile(source, &compiler_options(defines, architecture)).unwrap();
                 // An ELF file, whose table of names has the kernels.
                 let code = program.cubin().unwrap();
                 assert_eq!(code.get(..4), Some(&b"\x7fELF"[..]), "{architecture}");
                 let text = ptx(&program);
-                assert!(text.contains(&format!(".target {architecture}")), "{architecture}");
+                assert!(
+                    text.contains(&format!(".target {architecture}")),
+                    "{architecture}"
+                );
                 for kernel in kernels {
-                    let found = code.windows(kernel.len()).any(|bytes| bytes == kernel.as_bytes());
+                    let found = code
+                        .windows(kernel.len())
+                        .any(|bytes| bytes == kernel.as_bytes());
                     assert!(found, "{architecture}: no {kernel} in the cubin");
-                    assert!(text.contains(&format!(".entry {kernel}(")), "{architecture}: no {kernel} in the PTX");
+                    assert!(
+                        text.contains(&format!(".entry {kernel}(")),
+                        "{architecture}: no {kernel} in the PTX"
+                    );
                 }
-                assert_eq!(cubin(source, defines, architecture).unwrap(), code, "{architecture}");
+                assert_eq!(
+                    cubin(source, defines, architecture).unwrap(),
+                    code,
+                    "{architecture}"
+                );
             }
         }
         let compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = compiled.as_ref().unwrap().keys().filter(|key| key.version == nvrtc_version().unwrap()).count();
+        let kept = compiled
+            .as_ref()
+            .unwrap()
+            .keys()
+            .filter(|key| key.version == nvrtc_version().unwrap())
+            .count();
         assert!(kept >= 3 * ARCHITECTURES.len(), "{kept} are kept");
     }
 
@@ -179,7 +227,10 @@ mod tests {
     fn ptx(program: &NvrtcHandle) -> String {
         // SAFETY: the program is compiled.
         let text = unsafe { result::get_ptx(program.0) }.unwrap();
-        CStr::from_bytes_until_nul(bytemuck::cast_slice(&text)).unwrap().to_string_lossy().into_owned()
+        CStr::from_bytes_until_nul(bytemuck::cast_slice(&text))
+            .unwrap()
+            .to_string_lossy()
+            .into_owned()
     }
 
     #[test]
@@ -187,7 +238,17 @@ mod tests {
         if libraries::nvrtc_status() != LibraryStatus::Found {
             return;
         }
-        let fault = cubin("extern \"C\" __global__ void broken() { nonsense; }", &[], ARCHITECTURES[1]).unwrap_err();
-        assert!(fault.hint_text().is_some_and(|hint| hint.contains("nonsense")), "{fault:?}");
+        let fault = cubin(
+            "extern \"C\" __global__ void broken() { nonsense; }",
+            &[],
+            ARCHITECTURES[1],
+        )
+        .unwrap_err();
+        assert!(
+            fault
+                .hint_text()
+                .is_some_and(|hint| hint.contains("nonsense")),
+            "{fault:?}"
+        );
     }
 }

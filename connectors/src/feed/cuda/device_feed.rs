@@ -18,7 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cudarc::driver::{CudaEvent, CudaSlice, DevicePtr, DriverError, result, sys};
-use forebay_feed::{BatchLayout, DeliveryDigest, Feed, FeedBatch, FeedCursor, FeedOptions, FeedStats};
+use forebay_feed::{
+    BatchLayout, DeliveryDigest, Feed, FeedBatch, FeedCursor, FeedOptions, FeedStats,
+};
 use forebay_model::{Fault, Result, codes};
 
 use super::pinned::as_pinned;
@@ -120,13 +122,25 @@ struct SlotPoolState {
 
 impl DeviceFeed {
     /// Starts a feed that copies up to `prefetch` batches ahead, which is at least 1.
-    pub fn start(cuda: Arc<CudaDevice>, config: FeedOptions, prefetch: usize) -> Result<DeviceFeed> {
-        let feed = Feed::start(FeedOptions { allocator: Arc::new(cuda.pinned()), ..config })?;
+    pub fn start(
+        cuda: Arc<CudaDevice>,
+        config: FeedOptions,
+        prefetch: usize,
+    ) -> Result<DeviceFeed> {
+        let feed = Feed::start(FeedOptions {
+            allocator: Arc::new(cuda.pinned()),
+            ..config
+        })?;
         // The present batch, and the one before it, which most loops drop only when they have got the next.
         let kept = prefetch + 2;
         let layout = feed.layout().clone();
-        let slots =
-            Arc::new(DeviceSlotPool { cuda, layout, kept, state: Mutex::default(), process: std::process::id() });
+        let slots = Arc::new(DeviceSlotPool {
+            cuda,
+            layout,
+            kept,
+            state: Mutex::default(),
+            process: std::process::id(),
+        });
         Ok(DeviceFeed {
             cursor: feed.cursor().clone(),
             feed,
@@ -151,9 +165,19 @@ impl DeviceFeed {
 
     /// What the feed did since this was asked last.
     pub fn take_stats(&mut self) -> DeviceStats {
-        let FeedStats { steps, rows, bytes, .. } = std::mem::take(&mut self.delivered);
-        let feed = FeedStats { steps, rows, bytes, ..self.feed.take_stats() };
-        DeviceStats { feed, copied_bytes: std::mem::take(&mut self.copied_bytes) }
+        let FeedStats {
+            steps, rows, bytes, ..
+        } = std::mem::take(&mut self.delivered);
+        let feed = FeedStats {
+            steps,
+            rows,
+            bytes,
+            ..self.feed.take_stats()
+        };
+        DeviceStats {
+            feed,
+            copied_bytes: std::mem::take(&mut self.copied_bytes),
+        }
     }
 
     /// The next batch, waiting no longer than this; `Ok(None)` where it is not there yet. `None` and faults are those
@@ -218,11 +242,15 @@ impl DeviceSlotPool {
         let mut state = self.lock();
         if let Some(mut slot) = state.free.pop_front() {
             drop(state);
-            self.await_release(&mut slot).map_err(driver_fault("wait for an event"))?;
+            self.await_release(&mut slot)
+                .map_err(driver_fault("wait for an event"))?;
             return Ok(slot);
         }
         if state.all >= self.kept + HELD_MAX {
-            let message = format!("all {} batches on the GPU are held by the consumer", state.all);
+            let message = format!(
+                "all {} batches on the GPU are held by the consumer",
+                state.all
+            );
             return Err(Fault::new(codes::MEMORY, message)
                 .hint("drop each batch, or copy (`clone`) what you keep, before the next ones"));
         }
@@ -237,15 +265,22 @@ impl DeviceSlotPool {
 
     /// Lets the copies stream wait for the consumer.
     fn await_release(&self, slot: &mut DeviceSlot) -> Result<(), DriverError> {
-        slot.released.drain(..).try_for_each(|event| self.cuda.copies().wait(&event))
+        slot.released
+            .drain(..)
+            .try_for_each(|event| self.cuda.copies().wait(&event))
     }
 
     /// Queues the copy of a batch; its own slot goes back to the feed, which waits for the copy before it writes.
     fn copy_batch(slots: &Arc<DeviceSlotPool>, batch: &FeedBatch) -> Result<DeviceBatch> {
-        let from = batch.slot().and_then(as_pinned).ok_or_else(|| Fault::internal("a batch without pinned memory"))?;
+        let from = batch
+            .slot()
+            .and_then(as_pinned)
+            .ok_or_else(|| Fault::internal("a batch without pinned memory"))?;
         let copies = slots.cuda.copies();
         let mut slot = slots.take_slot()?;
-        let copied = from.copy_to(copies, &mut slot.memory).and_then(|()| slot.copied.record(copies));
+        let copied = from
+            .copy_to(copies, &mut slot.memory)
+            .and_then(|()| slot.copied.record(copies));
         let sent = DeviceBatch {
             slots: slots.clone(),
             slot: Some(slot),
@@ -296,7 +331,9 @@ impl DeviceBatch {
 
     /// Where its memory begins on the device.
     pub fn address(&self) -> u64 {
-        self.slot.as_ref().map_or(0, |slot| slot.memory.device_ptr(self.slots.cuda.copies()).0)
+        self.slot
+            .as_ref()
+            .map_or(0, |slot| slot.memory.device_ptr(self.slots.cuda.copies()).0)
     }
 
     /// Where its parts lie.
@@ -332,9 +369,13 @@ impl DeviceBatch {
     /// Lets what a stream does from now on wait until the batch is there. The batch must not be dropped before
     /// everything is queued that computes with it, and the stream must live longer than the batch.
     pub fn wait_on(&self, stream: ConsumerStream) -> Result<()> {
-        let Some(slot) = &self.slot else { return Ok(()) };
+        let Some(slot) = &self.slot else {
+            return Ok(());
+        };
         let waits = || -> Result<(), DriverError> {
-            let Some(handle) = stream.handle() else { return slot.copied.synchronize() };
+            let Some(handle) = stream.handle() else {
+                return slot.copied.synchronize();
+            };
             self.slots.cuda.context().bind_to_thread()?;
             #[allow(unsafe_code, reason = "a stream of another library")]
             // SAFETY: the event is ours, and the caller says that the stream is one of this device.
@@ -357,10 +398,16 @@ impl DeviceBatch {
     /// Records how far the consumer's streams are.
     fn record_release(&mut self, slot: &mut DeviceSlot) {
         let context = self.slots.cuda.context();
-        let streams = std::mem::take(self.streams.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let streams = std::mem::take(
+            self.streams
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
         let record = |stream: &ConsumerStream| -> Result<CudaEvent, DriverError> {
             let event = context.new_event(None)?;
-            let handle = stream.handle().filter(|_| *stream != ConsumerStream::PerThread);
+            let handle = stream
+                .handle()
+                .filter(|_| *stream != ConsumerStream::PerThread);
             #[allow(unsafe_code, reason = "a stream of another library")]
             match handle {
                 // SAFETY: the stream was one of this device, and outlives the batch.
@@ -380,7 +427,9 @@ impl DeviceBatch {
 
 impl Drop for DeviceBatch {
     fn drop(&mut self) {
-        let Some(mut slot) = self.slot.take() else { return };
+        let Some(mut slot) = self.slot.take() else {
+            return;
+        };
         if self.slots.process != std::process::id() {
             return std::mem::forget(slot);
         }

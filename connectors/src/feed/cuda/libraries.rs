@@ -81,7 +81,13 @@ const PRODUCTS: [&str; 6] = [
 #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
 pub fn driver_status() -> LibraryStatus {
     // SAFETY: libcuda is the driver's own library, which every CUDA program loads.
-    unsafe { check_symbols(driver::sys::is_culib_present(), || driver::sys::culib(), &DRIVER) }
+    unsafe {
+        check_symbols(
+            driver::sys::is_culib_present(),
+            || driver::sys::culib(),
+            &DRIVER,
+        )
+    }
 }
 
 /// The compiler of kernels, NVRTC.
@@ -89,7 +95,13 @@ pub fn driver_status() -> LibraryStatus {
 pub fn nvrtc_status() -> LibraryStatus {
     load_from_known_places();
     // SAFETY: NVRTC comes with CUDA.
-    unsafe { check_symbols(nvrtc::sys::is_culib_present(), || nvrtc::sys::culib(), &COMPILER) }
+    unsafe {
+        check_symbols(
+            nvrtc::sys::is_culib_present(),
+            || nvrtc::sys::culib(),
+            &COMPILER,
+        )
+    }
 }
 
 /// Products of matrices, cuBLAS.
@@ -97,35 +109,48 @@ pub fn nvrtc_status() -> LibraryStatus {
 pub fn cublas_status() -> LibraryStatus {
     load_from_known_places();
     // SAFETY: cuBLAS comes with CUDA.
-    unsafe { check_symbols(cublas::sys::is_culib_present(), || cublas::sys::culib(), &PRODUCTS) }
+    unsafe {
+        check_symbols(
+            cublas::sys::is_culib_present(),
+            || cublas::sys::culib(),
+            &PRODUCTS,
+        )
+    }
 }
 
 /// The file of the driver's library, where that is loaded.
 #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
 pub fn driver_file() -> Option<PathBuf> {
     // SAFETY: as `driver`; the library is taken only where it is.
-    unsafe { driver::sys::is_culib_present().then(|| driver::sys::culib()) }.and_then(|lib| mapped_file(lib, &DRIVER))
+    unsafe { driver::sys::is_culib_present().then(|| driver::sys::culib()) }
+        .and_then(|lib| mapped_file(lib, &DRIVER))
 }
 
 /// The file of NVRTC, where that is loaded.
 #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
 pub fn nvrtc_file() -> Option<PathBuf> {
     // SAFETY: as `compiler`; the library is taken only where it is.
-    unsafe { nvrtc::sys::is_culib_present().then(|| nvrtc::sys::culib()) }.and_then(|lib| mapped_file(lib, &COMPILER))
+    unsafe { nvrtc::sys::is_culib_present().then(|| nvrtc::sys::culib()) }
+        .and_then(|lib| mapped_file(lib, &COMPILER))
 }
 
 /// The file of cuBLAS, where that is loaded.
 #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
 pub fn cublas_file() -> Option<PathBuf> {
     // SAFETY: as `products`; the library is taken only where it is.
-    unsafe { cublas::sys::is_culib_present().then(|| cublas::sys::culib()) }.and_then(|lib| mapped_file(lib, &PRODUCTS))
+    unsafe { cublas::sys::is_culib_present().then(|| cublas::sys::culib()) }
+        .and_then(|lib| mapped_file(lib, &PRODUCTS))
 }
 
 /// The mapped file that holds the first of the symbols that are there. Only Linux lists what is mapped.
 fn mapped_file(library: &Loaded, symbols: &[&str]) -> Option<PathBuf> {
     #[allow(unsafe_code, reason = "the type of a symbol is the caller's claim")]
     // SAFETY: the address is only compared.
-    let found = |symbol: &&str| unsafe { library.get::<*const ()>(symbol.as_bytes()) }.ok().map(|at| *at as usize);
+    let found = |symbol: &&str| {
+        unsafe { library.get::<*const ()>(symbol.as_bytes()) }
+            .ok()
+            .map(|at| *at as usize)
+    };
     let address = symbols.iter().find_map(found)?;
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let file = |line: &str| {
@@ -137,7 +162,11 @@ fn mapped_file(library: &Loaded, symbols: &[&str]) -> Option<PathBuf> {
     maps.lines().find_map(file)
 }
 
-fn check_symbols(present: bool, library: impl FnOnce() -> &'static Loaded, symbols: &[&'static str]) -> LibraryStatus {
+fn check_symbols(
+    present: bool,
+    library: impl FnOnce() -> &'static Loaded,
+    symbols: &[&'static str],
+) -> LibraryStatus {
     if !present {
         return LibraryStatus::Absent;
     }
@@ -145,7 +174,10 @@ fn check_symbols(present: bool, library: impl FnOnce() -> &'static Loaded, symbo
     #[allow(unsafe_code, reason = "the type of a symbol is the caller's claim")]
     // SAFETY: addresses are only looked up, and never followed.
     let has = |symbol: &str| unsafe { library.get::<*const ()>(symbol.as_bytes()) }.is_ok();
-    symbols.iter().find(|symbol| !has(symbol)).map_or(LibraryStatus::Found, |symbol| LibraryStatus::Lacks(symbol))
+    symbols
+        .iter()
+        .find(|symbol| !has(symbol))
+        .map_or(LibraryStatus::Found, |symbol| LibraryStatus::Lacks(symbol))
 }
 
 /// Where a program that has loaded this one keeps its packages: Python's prefix.
@@ -158,7 +190,12 @@ pub fn add_python_prefix(prefix: PathBuf) {
 }
 
 /// How the names of libraries begin, in the order in which they need each other.
-const STEMS: [&str; 4] = ["libnvrtc-builtins.so.", "libnvrtc.so.", "libcublasLt.so.", "libcublas.so."];
+const STEMS: [&str; 4] = [
+    "libnvrtc-builtins.so.",
+    "libnvrtc.so.",
+    "libcublasLt.so.",
+    "libcublas.so.",
+];
 
 /// Loads NVRTC and cuBLAS by their paths from where CUDA and the wheels of PyPI put them. The loader finds a library
 /// that is loaded already by its name, so that cudarc finds these. What the loader's own path has comes first.
@@ -167,42 +204,73 @@ fn load_from_known_places() {
     LOADED.get_or_init(|| {
         #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
         // SAFETY: these are CUDA's own libraries, which are looked for anyhow.
-        let on_the_path = unsafe { nvrtc::sys::is_culib_present() && cublas::sys::is_culib_present() };
-        let places = if on_the_path { Vec::new() } else { library_directories() };
+        let on_the_path =
+            unsafe { nvrtc::sys::is_culib_present() && cublas::sys::is_culib_present() };
+        let places = if on_the_path {
+            Vec::new()
+        } else {
+            library_directories()
+        };
         let named = |stem: &str| {
             let files = places.iter().flat_map(|place| sorted_entries(place));
-            files.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(stem))).collect()
+            files
+                .filter(|path| {
+                    path.file_name()
+                        .is_some_and(|name| name.to_string_lossy().starts_with(stem))
+                })
+                .collect()
         };
         #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
         // SAFETY: these are CUDA's own libraries.
-        let load = |files: Vec<PathBuf>| files.iter().find_map(|path| unsafe { Loaded::new(path) }.ok());
+        let load = |files: Vec<PathBuf>| {
+            files
+                .iter()
+                .find_map(|path| unsafe { Loaded::new(path) }.ok())
+        };
         STEMS.iter().filter_map(|stem| load(named(stem))).collect()
     });
 }
 
 /// Directories that may hold CUDA's libraries: of CUDA itself, then of wheels (`nvidia/*/lib` in `site-packages`).
 pub fn library_directories() -> Vec<PathBuf> {
-    let roots = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let roots = ["CUDA_HOME", "CUDA_PATH"]
+        .into_iter()
+        .filter_map(std::env::var_os)
+        .map(PathBuf::from);
     let toolkits = roots.chain([PathBuf::from("/usr/local/cuda"), PathBuf::from("/opt/cuda")]);
-    let toolkits = toolkits.flat_map(|root| [root.join("lib64"), root.join("targets/x86_64-linux/lib")]);
-    let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let toolkits =
+        toolkits.flat_map(|root| [root.join("lib64"), root.join("targets/x86_64-linux/lib")]);
+    let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"]
+        .into_iter()
+        .filter_map(std::env::var_os)
+        .map(PathBuf::from);
     let prefixes = PREFIX.get().cloned().into_iter().chain(prefixes);
     let pythons = prefixes.map(|prefix| prefix.join("lib")).chain([
         PathBuf::from("/usr/local/lib"),
         PathBuf::from("/usr/lib"),
         PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".local/lib"),
     ]);
+    let packages = pythons
+        .flat_map(|lib| sorted_entries(&lib))
+        .filter(|path| path.to_string_lossy().contains("/python3"));
     let packages =
-        pythons.flat_map(|lib| sorted_entries(&lib)).filter(|path| path.to_string_lossy().contains("/python3"));
-    let packages = packages.flat_map(|python| [python.join("site-packages"), python.join("dist-packages")]);
-    let wheels =
-        packages.flat_map(|packages| sorted_entries(&packages.join("nvidia"))).map(|package| package.join("lib"));
-    toolkits.chain(wheels).filter(|place| place.is_dir()).collect()
+        packages.flat_map(|python| [python.join("site-packages"), python.join("dist-packages")]);
+    let wheels = packages
+        .flat_map(|packages| sorted_entries(&packages.join("nvidia")))
+        .map(|package| package.join("lib"));
+    toolkits
+        .chain(wheels)
+        .filter(|place| place.is_dir())
+        .collect()
 }
 
 fn sorted_entries(directory: &Path) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
     paths.sort();
     paths
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use arrow::array::{ArrayRef, Float32Array, RecordBatch};
 use cudarc::driver::{CudaFunction, CudaSlice, DevicePtr, result};
 use forebay_feed::{
-    BatchFeatures, BlockDataset, BlockSource, DatasetBlock, FeatureField, Feed, FeedBatch, FeedOptions, FeedStats,
-    HostMemory, SampleOrder, SlotAllocator, SlotMemory,
+    BatchFeatures, BlockDataset, BlockSource, DatasetBlock, FeatureField, Feed, FeedBatch,
+    FeedOptions, FeedStats, HostMemory, SampleOrder, SlotAllocator, SlotMemory,
 };
 use forebay_model::{ContentId, Fault, Result, codes};
 
@@ -54,14 +54,23 @@ impl CopyBenchmark {
     pub fn measure(&self, cuda: &CudaDevice) -> Result<CopyRates> {
         let buffer = |_| PinnedBuffer::new(cuda.context(), self.bytes);
         let mut from = (0..HOST_BUFFERS).map(buffer).collect::<Result<Vec<_>>>()?;
-        let mut to = (0..DEVICE_BUFFERS).map(|_| cuda.memory(self.bytes)).collect::<Result<Vec<_>>>()?;
+        let mut to = (0..DEVICE_BUFFERS)
+            .map(|_| cuda.memory(self.bytes))
+            .collect::<Result<Vec<_>>>()?;
         // The first round of each warms up.
         self.time_plain_copies(cuda, &from, &to)?;
         self.time_ring_copies(cuda, &mut from, &mut to)?;
-        let mut best = CopyRates { plain: 0.0, ring: 0.0 };
+        let mut best = CopyRates {
+            plain: 0.0,
+            ring: 0.0,
+        };
         for _ in 0..self.rounds {
-            best.plain = best.plain.max(self.bytes_per_second(self.time_plain_copies(cuda, &from, &to)?));
-            best.ring = best.ring.max(self.bytes_per_second(self.time_ring_copies(cuda, &mut from, &mut to)?));
+            best.plain = best
+                .plain
+                .max(self.bytes_per_second(self.time_plain_copies(cuda, &from, &to)?));
+            best.ring = best
+                .ring
+                .max(self.bytes_per_second(self.time_ring_copies(cuda, &mut from, &mut to)?));
         }
         Ok(best)
     }
@@ -71,9 +80,16 @@ impl CopyBenchmark {
     }
 
     /// The driver's call in a loop. One stream keeps the order of copies into the same buffer.
-    fn time_plain_copies(&self, cuda: &CudaDevice, from: &[PinnedBuffer], to: &[CudaSlice<u8>]) -> Result<Duration> {
+    fn time_plain_copies(
+        &self,
+        cuda: &CudaDevice,
+        from: &[PinnedBuffer],
+        to: &[CudaSlice<u8>],
+    ) -> Result<Duration> {
         let stream = cuda.copies();
-        cuda.context().bind_to_thread().map_err(driver_fault("copy"))?;
+        cuda.context()
+            .bind_to_thread()
+            .map_err(driver_fault("copy"))?;
         let begin = Instant::now();
         for (from, to) in from.iter().cycle().zip(to.iter().cycle()).take(self.count) {
             let (address, _) = to.device_ptr(stream);
@@ -134,28 +150,59 @@ impl DeliveryCheck {
     /// Sends shuffled batches through the ring as fast as they come, and compares the checksum of each.
     pub fn check_batches(&self, cuda: &CudaDevice) -> Result<DeliveryReport> {
         let rows = distinct_block()?;
-        let sums =
-            cuda.compute().alloc_zeros::<u64>(self.batches as usize).map_err(driver_fault("allocate checksums"))?;
+        let sums = cuda
+            .compute()
+            .alloc_zeros::<u64>(self.batches as usize)
+            .map_err(driver_fault("allocate checksums"))?;
         cuda.finish()?;
-        let mut stage = ChecksumStage { kernel: cuda.kernel(CHECKSUM_KERNEL, "checksum")?, sums };
-        let stats = run_stage(&mut self.feed(&rows, Arc::new(cuda.pinned()))?, cuda, &mut stage)?;
-        let device = cuda.compute().clone_dtoh(&stage.sums).map_err(driver_fault("copy checksums back"))?;
+        let mut stage = ChecksumStage {
+            kernel: cuda.kernel(CHECKSUM_KERNEL, "checksum")?,
+            sums,
+        };
+        let stats = run_stage(
+            &mut self.feed(&rows, Arc::new(cuda.pinned()))?,
+            cuda,
+            &mut stage,
+        )?;
+        let device = cuda
+            .compute()
+            .clone_dtoh(&stage.sums)
+            .map_err(driver_fault("copy checksums back"))?;
         cuda.finish()?;
         let host = self.host_checksums(&rows)?;
         if host.len() != self.batches as usize || stats.steps != u64::from(self.batches) {
-            return Err(Fault::internal("a feed gave another number of batches than it should"));
+            return Err(Fault::internal(
+                "a feed gave another number of batches than it should",
+            ));
         }
-        let wrong = device.iter().zip(&host).filter(|(device, host)| device != host).count();
+        let wrong = device
+            .iter()
+            .zip(&host)
+            .filter(|(device, host)| device != host)
+            .count();
         Ok(DeliveryReport { wrong, stats })
     }
 
     fn feed(&self, rows: &RecordBatch, allocator: Arc<dyn SlotAllocator>) -> Result<Feed> {
         let all = u64::from(self.batches) * u64::from(self.batch_rows);
-        let source = Arc::new(RepeatedBlock { block: rows.clone(), rows: all });
-        let dense = (0..COLUMNS).map(|column| FeatureField::new(format!("x{column}"))).collect();
-        let features = BatchFeatures { dense, ..BatchFeatures::default() };
-        let mut config = FeedOptions::new(vec![source], features, SampleOrder::shuffled(1, WINDOW_ROWS));
-        (config.batch_rows, config.threads, config.allocator) = (self.batch_rows, self.threads, allocator);
+        let source = Arc::new(RepeatedBlock {
+            block: rows.clone(),
+            rows: all,
+        });
+        let dense = (0..COLUMNS)
+            .map(|column| FeatureField::new(format!("x{column}")))
+            .collect();
+        let features = BatchFeatures {
+            dense,
+            ..BatchFeatures::default()
+        };
+        let mut config = FeedOptions::new(
+            vec![source],
+            features,
+            SampleOrder::shuffled(1, WINDOW_ROWS),
+        );
+        (config.batch_rows, config.threads, config.allocator) =
+            (self.batch_rows, self.threads, allocator);
         // Threads of the host hold a batch each while they compute.
         config.slots_max = config.slots_max.max(2 * self.threads);
         Feed::start(config)
@@ -165,13 +212,21 @@ impl DeliveryCheck {
     fn host_checksums(&self, rows: &RecordBatch) -> Result<Vec<u64>> {
         let feed = Mutex::new(self.feed(rows, Arc::new(HostMemory))?);
         let sums = Mutex::new(vec![0; self.batches as usize]);
-        let take = || -> Option<Result<FeedBatch>> { feed.lock().unwrap_or_else(PoisonError::into_inner).next() };
+        let take = || -> Option<Result<FeedBatch>> {
+            feed.lock().unwrap_or_else(PoisonError::into_inner).next()
+        };
         let work = || -> Result<()> {
             while let Some(batch) = take() {
                 let batch = batch?;
-                let slot = batch.slot().ok_or_else(|| Fault::internal("a batch without memory"))?;
+                let slot = batch
+                    .slot()
+                    .ok_or_else(|| Fault::internal("a batch without memory"))?;
                 let sum = checksum(slot.bytes());
-                if let Some(at) = sums.lock().unwrap_or_else(PoisonError::into_inner).get_mut(batch.step() as usize) {
+                if let Some(at) = sums
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .get_mut(batch.step() as usize)
+                {
                     *at = sum;
                 }
             }
@@ -179,9 +234,11 @@ impl DeliveryCheck {
         };
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..self.threads).map(|_| scope.spawn(work)).collect();
-            threads
-                .into_iter()
-                .try_for_each(|thread| thread.join().unwrap_or_else(|panic| Err(Fault::panicked(panic.as_ref()))))
+            threads.into_iter().try_for_each(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| Err(Fault::panicked(panic.as_ref())))
+            })
         })?;
         Ok(sums.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
@@ -191,7 +248,10 @@ impl DeliveryCheck {
 fn distinct_block() -> Result<RecordBatch> {
     let columns = (0..COLUMNS).map(|column| {
         let values = (0..BLOCK_ROWS).map(|row| (row * COLUMNS as u32 + column as u32) as f32);
-        (format!("x{column}"), Arc::new(Float32Array::from_iter_values(values)) as ArrayRef)
+        (
+            format!("x{column}"),
+            Arc::new(Float32Array::from_iter_values(values)) as ArrayRef,
+        )
     });
     Ok(RecordBatch::try_from_iter(columns)?)
 }
@@ -211,7 +271,10 @@ impl RepeatedBlock {
 impl BlockSource for RepeatedBlock {
     fn dataset(&self) -> BlockDataset {
         let blocks = 0..self.rows.div_ceil(u64::from(BLOCK_ROWS));
-        let blocks = blocks.map(|block| DatasetBlock { rows: self.rows_of(block), ..DatasetBlock::default() });
+        let blocks = blocks.map(|block| DatasetBlock {
+            rows: self.rows_of(block),
+            ..DatasetBlock::default()
+        });
         BlockDataset::new(ContentId::of(b"repeated"), blocks.collect::<Vec<_>>())
     }
 
@@ -222,7 +285,9 @@ impl BlockSource for RepeatedBlock {
         rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
     ) -> Result<Duration> {
         let count = self.rows_of(u64::from(block)) as usize;
-        let mut slices = (0..count).step_by(8192).map(|first| self.block.slice(first, (count - first).min(8192)));
+        let mut slices = (0..count)
+            .step_by(8192)
+            .map(|first| self.block.slice(first, (count - first).min(8192)));
         let _ = slices.try_for_each(rows);
         Ok(Duration::ZERO)
     }
@@ -238,7 +303,12 @@ impl DeviceStage<CudaDevice> for ChecksumStage {
     fn step(&mut self, batch: DeliveredBatch<'_, CudaDevice>) -> Result<()> {
         let step = batch.step as usize;
         let too_many = || Fault::new(codes::LIMIT, "more batches came than were asked for");
-        let mut sum = self.sums.try_slice_mut(step..step + 1).ok_or_else(too_many)?;
-        batch.device.add_checksum(&self.kernel, batch.memory, &mut sum)
+        let mut sum = self
+            .sums
+            .try_slice_mut(step..step + 1)
+            .ok_or_else(too_many)?;
+        batch
+            .device
+            .add_checksum(&self.kernel, batch.memory, &mut sum)
     }
 }

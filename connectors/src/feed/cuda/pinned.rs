@@ -24,8 +24,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use cudarc::driver::{
-    CudaContext, CudaEvent, CudaStream, CudaView, DevicePtrMut, DriverError, HostSlice, PinnedHostSlice, SyncOnDrop,
-    sys,
+    CudaContext, CudaEvent, CudaStream, CudaView, DevicePtrMut, DriverError, HostSlice,
+    PinnedHostSlice, SyncOnDrop, sys,
 };
 use forebay_feed::{SlotAllocator, SlotMemory};
 use forebay_model::Result;
@@ -48,7 +48,10 @@ pub struct LentPinnedMemory(pub(super) Arc<CudaContext>);
 
 impl SlotAllocator for LentPinnedMemory {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
-        Ok(Box::new(LentBuffer(PinnedBuffer::new(&self.0, bytes)?, self.0.clone())))
+        Ok(Box::new(LentBuffer(
+            PinnedBuffer::new(&self.0, bytes)?,
+            self.0.clone(),
+        )))
     }
 }
 
@@ -60,7 +63,9 @@ impl SlotMemory for LentBuffer {
     }
 
     fn bytes_mut(&mut self) -> Result<&mut [u8]> {
-        self.1.synchronize().map_err(driver_fault("finish the consumer's copies"))?;
+        self.1
+            .synchronize()
+            .map_err(driver_fault("finish the consumer's copies"))?;
         self.0.wait_and_write()
     }
 }
@@ -91,25 +96,40 @@ impl PinnedBuffer {
     /// Zeroed memory of so many bytes, aligned to a page.
     pub fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<PinnedBuffer> {
         let fault = driver_fault("lock memory");
-        let copied = context.new_event(Some(sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC)).map_err(&fault)?;
+        let copied = context
+            .new_event(Some(sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC))
+            .map_err(&fault)?;
         #[allow(unsafe_code, reason = "the memory is not set")]
         // SAFETY: all of it is written below, before anything reads it.
-        let slice = unsafe { context.alloc_pinned_with_flags::<u8>(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) };
+        let slice =
+            unsafe { context.alloc_pinned_with_flags::<u8>(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) };
         let mut slice = slice.map_err(&fault)?;
         let start = slice.as_mut_ptr().map_err(&fault)?;
-        let mut buffer = PinnedBuffer { slice, start, copied };
+        let mut buffer = PinnedBuffer {
+            slice,
+            start,
+            copied,
+        };
         buffer.wait_and_write()?.fill(0);
         Ok(buffer)
     }
 
     /// Copies all bytes to the device, later; `to` is at least as long.
-    pub fn copy_to<M: DevicePtrMut<u8>>(&self, stream: &Arc<CudaStream>, to: &mut M) -> Result<(), DriverError> {
+    pub fn copy_to<M: DevicePtrMut<u8>>(
+        &self,
+        stream: &Arc<CudaStream>,
+        to: &mut M,
+    ) -> Result<(), DriverError> {
         stream.memcpy_htod(self, to)?;
         self.record(stream)
     }
 
     /// Copies bytes of the device here, later; `from` is at most as long.
-    pub fn copy_from(&mut self, stream: &Arc<CudaStream>, from: &CudaView<'_, u8>) -> Result<(), DriverError> {
+    pub fn copy_from(
+        &mut self,
+        stream: &Arc<CudaStream>,
+        from: &CudaView<'_, u8>,
+    ) -> Result<(), DriverError> {
         stream.memcpy_dtoh(from, self)?;
         self.record(stream)
     }
@@ -121,14 +141,18 @@ impl PinnedBuffer {
     }
 
     fn wait_and_write(&mut self) -> Result<&mut [u8]> {
-        self.copied.synchronize().map_err(driver_fault("finish a copy"))?;
+        self.copied
+            .synchronize()
+            .map_err(driver_fault("finish a copy"))?;
         #[allow(unsafe_code, reason = "memory of the driver")]
         // SAFETY: so many bytes lie there, no copy uses them any more, and the buffer is borrowed alone.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.start, self.slice.len()) })
     }
 
     fn record(&self, stream: &Arc<CudaStream>) -> Result<(), DriverError> {
-        self.copied.record(stream).or_else(|error| stream.synchronize().and(Err(error)))
+        self.copied
+            .record(stream)
+            .or_else(|error| stream.synchronize().and(Err(error)))
     }
 }
 
@@ -161,12 +185,18 @@ impl HostSlice<u8> for PinnedBuffer {
     }
 
     // SAFETY: `copy_to` and `copy_from` record the event right after the copy was queued.
-    unsafe fn stream_synced_slice<'a>(&'a self, _stream: &'a CudaStream) -> (&'a [u8], SyncOnDrop<'a>) {
+    unsafe fn stream_synced_slice<'a>(
+        &'a self,
+        _stream: &'a CudaStream,
+    ) -> (&'a [u8], SyncOnDrop<'a>) {
         (self.bytes(), SyncOnDrop::Record(None))
     }
 
     // SAFETY: as above; copies from the device follow each other on one stream.
-    unsafe fn stream_synced_mut_slice<'a>(&'a mut self, _stream: &'a CudaStream) -> (&'a mut [u8], SyncOnDrop<'a>) {
+    unsafe fn stream_synced_mut_slice<'a>(
+        &'a mut self,
+        _stream: &'a CudaStream,
+    ) -> (&'a mut [u8], SyncOnDrop<'a>) {
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.start, self.slice.len()) };
         (bytes, SyncOnDrop::Record(None))
     }

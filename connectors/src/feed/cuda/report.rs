@@ -26,7 +26,9 @@ pub fn report() -> CudaReport {
         name: "NVRTC",
         found: libraries::nvrtc_status(),
         file: libraries::nvrtc_file(),
-        version: compile::nvrtc_version().ok().map(|(major, minor)| format!("{major}.{minor}")),
+        version: compile::nvrtc_version()
+            .ok()
+            .map(|(major, minor)| format!("{major}.{minor}")),
         remedy: install_hint("nvidia-cuda-nvrtc"),
     };
     let products = LibraryProbe {
@@ -37,19 +39,28 @@ pub fn report() -> CudaReport {
         remedy: install_hint("nvidia-cublas"),
     };
     CudaReport {
-        libraries: [driver, compiler, products].map(LibraryProbe::into_library).into(),
+        libraries: [driver, compiler, products]
+            .map(LibraryProbe::into_library)
+            .into(),
         devices: describe_devices(),
     }
 }
 
 /// The wheel of PyPI with a library for the driver of this machine.
 pub fn wheel_name(package: &str) -> String {
-    let suffix = if driver_version().is_some_and(|version| version < WHEELS_DRIVER) { "-cu12" } else { "" };
+    let suffix = if driver_version().is_some_and(|version| version < WHEELS_DRIVER) {
+        "-cu12"
+    } else {
+        ""
+    };
     format!("{package}{suffix}")
 }
 
 fn install_hint(package: &str) -> String {
-    format!("`pip install {}` into the active virtual environment", wheel_name(package))
+    format!(
+        "`pip install {}` into the active virtual environment",
+        wheel_name(package)
+    )
 }
 
 struct LibraryProbe {
@@ -62,15 +73,29 @@ struct LibraryProbe {
 
 impl LibraryProbe {
     fn into_library(self) -> CudaLibrary {
-        let file = self.file.map_or_else(|| "an unknown file".to_owned(), |file| file.display().to_string());
+        let file = self.file.map_or_else(
+            || "an unknown file".to_owned(),
+            |file| file.display().to_string(),
+        );
         let (found, remedy) = match self.found {
-            LibraryStatus::Found => {
-                (format!("{}, {file}", self.version.unwrap_or_else(|| "unknown version".to_owned())), None)
-            }
+            LibraryStatus::Found => (
+                format!(
+                    "{}, {file}",
+                    self.version.unwrap_or_else(|| "unknown version".to_owned())
+                ),
+                None,
+            ),
             LibraryStatus::Absent => ("not found".to_owned(), Some(self.remedy)),
-            LibraryStatus::Lacks(symbol) => (format!("too old, lacks `{symbol}`, {file}"), Some(self.remedy)),
+            LibraryStatus::Lacks(symbol) => (
+                format!("too old, lacks `{symbol}`, {file}"),
+                Some(self.remedy),
+            ),
         };
-        CudaLibrary { name: self.name, found, remedy }
+        CudaLibrary {
+            name: self.name,
+            found,
+            remedy,
+        }
     }
 }
 
@@ -93,7 +118,15 @@ fn cublas_version() -> Option<String> {
     let part = |which| {
         let mut number = 0;
         // SAFETY: the library has the function, and the pointer is valid for the call.
-        unsafe { cublas::cublasGetProperty(which, &raw mut number) }.result().ok().map(|()| number)
+        unsafe { cublas::cublasGetProperty(which, &raw mut number) }
+            .result()
+            .ok()
+            .map(|()| number)
     };
-    Some(format!("{}.{}.{}", part(MAJOR_VERSION)?, part(MINOR_VERSION)?, part(PATCH_LEVEL)?))
+    Some(format!(
+        "{}.{}.{}",
+        part(MAJOR_VERSION)?,
+        part(MINOR_VERSION)?,
+        part(PATCH_LEVEL)?
+    ))
 }

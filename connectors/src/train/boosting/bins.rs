@@ -24,7 +24,10 @@ pub enum FeatureBins {
     /// Bin `i + 1` holds the values above bound `i - 1`, up to and with bound `i`; the last has no upper bound.
     Numbers { bounds: Vec<f32> },
     /// Bin `i + 1` holds id `i` in the order of frequency; other ids count as missing.
-    Categories { ids: Vec<i32>, sorted: Vec<(i32, u16)> },
+    Categories {
+        ids: Vec<i32>,
+        sorted: Vec<(i32, u16)>,
+    },
 }
 
 impl FeatureBins {
@@ -32,8 +35,11 @@ impl FeatureBins {
     pub fn of_numbers(column: impl ExactSizeIterator<Item = f32>) -> FeatureBins {
         let step = column.len().div_ceil(SAMPLE_ROWS_MAX).max(1);
         // Adding zero makes a negative zero positive.
-        let mut values: Vec<f32> =
-            column.step_by(step).filter(|value| !value.is_nan()).map(|value| value + 0.0).collect();
+        let mut values: Vec<f32> = column
+            .step_by(step)
+            .filter(|value| !value.is_nan())
+            .map(|value| value + 0.0)
+            .collect();
         values.sort_unstable_by(f32::total_cmp);
         let mut distinct: Vec<(f32, usize)> = Vec::new();
         for value in values {
@@ -42,14 +48,19 @@ impl FeatureBins {
                 _ => distinct.push((value, 1)),
             }
         }
-        FeatureBins::Numbers { bounds: choose_bounds(&distinct) }
+        FeatureBins::Numbers {
+            bounds: choose_bounds(&distinct),
+        }
     }
 
     /// Bins of categorical ids.
     pub fn of_categories(column: impl Iterator<Item = i32>) -> FeatureBins {
         let mut values: Vec<i32> = column.filter(|id| *id >= 0).collect();
         values.sort_unstable();
-        let mut counts: Vec<(usize, i32)> = values.chunk_by(|a, b| a == b).map(|run| (run.len(), run[0])).collect();
+        let mut counts: Vec<(usize, i32)> = values
+            .chunk_by(|a, b| a == b)
+            .map(|run| (run.len(), run[0]))
+            .collect();
         if counts.len() > ONE_HOT_CATEGORIES_MAX {
             counts.retain(|(count, _)| *count >= CATEGORY_ROWS_MIN);
         }
@@ -81,8 +92,12 @@ impl FeatureBins {
 
     /// The bin of a categorical id: 0 where the feature has no such category.
     pub fn of_category(&self, id: i32) -> u16 {
-        let FeatureBins::Categories { sorted, .. } = self else { return 0 };
-        sorted.binary_search_by_key(&id, |(known, _)| *known).map_or(0, |place| sorted[place].1)
+        let FeatureBins::Categories { sorted, .. } = self else {
+            return 0;
+        };
+        sorted
+            .binary_search_by_key(&id, |(known, _)| *known)
+            .map_or(0, |place| sorted[place].1)
     }
 }
 
@@ -95,7 +110,9 @@ fn choose_bounds(distinct: &[(f32, usize)]) -> Vec<f32> {
     let fills_bin = |count: usize| count as f64 >= all as f64 / bins_max as f64;
     // Bins and rows of values that share bins.
     let big = distinct.iter().filter(|(_, count)| fills_bin(*count));
-    let (big_values, big_rows) = big.fold((0, 0), |(values, rows), (_, count)| (values + 1, rows + count));
+    let (big_values, big_rows) = big.fold((0, 0), |(values, rows), (_, count)| {
+        (values + 1, rows + count)
+    });
     let (mut rest_bins, mut rest_rows) = (bins_max - big_values, all - big_rows);
     let target_of = |rows: usize, bins: usize| rows as f64 / bins.max(1) as f64;
     let mut target = target_of(rest_rows, rest_bins);
@@ -111,7 +128,9 @@ fn choose_bounds(distinct: &[(f32, usize)]) -> Vec<f32> {
         let full = if few {
             rows >= BIN_ROWS_MIN && all - seen >= BIN_ROWS_MIN
         } else {
-            is_big || rows as f64 >= target || fills_bin(next_count) && rows as f64 >= (target / 2.0).max(1.0)
+            is_big
+                || rows as f64 >= target
+                || fills_bin(next_count) && rows as f64 >= (target / 2.0).max(1.0)
         };
         if full && bounds.len() + 1 < NUMBER_BINS_MAX - 1 {
             bounds.push(between(value, next));
@@ -128,7 +147,11 @@ fn choose_bounds(distinct: &[(f32, usize)]) -> Vec<f32> {
 /// A number from `low` on and below `high`, in the middle where there is one.
 fn between(low: f32, high: f32) -> f32 {
     let middle = ((f64::from(low) + f64::from(high)) / 2.0) as f32;
-    if middle >= low && middle < high { middle } else { low }
+    if middle >= low && middle < high {
+        middle
+    } else {
+        low
+    }
 }
 
 #[cfg(test)]
@@ -138,14 +161,35 @@ mod tests {
     #[test]
     fn every_value_lies_in_the_bin_between_its_bounds() {
         let few: Vec<f32> = (0..100).map(|row| (row % 7) as f32).collect();
-        let many: Vec<f32> = (0..50_000).map(|row| ((row * 7919) % 50_021) as f32 / 13.0 - 900.0).collect();
-        let mostly_zero: Vec<f32> = (0..9000).map(|row| if row % 3 == 0 { row as f32 } else { 0.0 }).collect();
-        let extreme = vec![f32::NEG_INFINITY, f32::NEG_INFINITY, f32::NEG_INFINITY, 1.0, 1.0, 1.0, f32::INFINITY];
+        let many: Vec<f32> = (0..50_000)
+            .map(|row| ((row * 7919) % 50_021) as f32 / 13.0 - 900.0)
+            .collect();
+        let mostly_zero: Vec<f32> = (0..9000)
+            .map(|row| if row % 3 == 0 { row as f32 } else { 0.0 })
+            .collect();
+        let extreme = vec![
+            f32::NEG_INFINITY,
+            f32::NEG_INFINITY,
+            f32::NEG_INFINITY,
+            1.0,
+            1.0,
+            1.0,
+            f32::INFINITY,
+        ];
         for (values, bins) in [(few, 8), (many, 256), (mostly_zero, 256), (extreme, 3)] {
             let found = FeatureBins::of_numbers(values.iter().copied());
-            let FeatureBins::Numbers { bounds } = &found else { panic!("not numbers") };
-            assert!(bounds.windows(2).all(|pair| pair[0] < pair[1]), "{bounds:?}");
-            assert!(found.count() <= bins && found.count() + 60 >= bins, "{} bins", found.count());
+            let FeatureBins::Numbers { bounds } = &found else {
+                panic!("not numbers")
+            };
+            assert!(
+                bounds.windows(2).all(|pair| pair[0] < pair[1]),
+                "{bounds:?}"
+            );
+            assert!(
+                found.count() <= bins && found.count() + 60 >= bins,
+                "{} bins",
+                found.count()
+            );
             let mut counts = vec![0; found.count()];
             for value in values {
                 let bin = found.of_number(value) as usize;
@@ -156,14 +200,22 @@ mod tests {
             assert_eq!(counts[0], 0);
             assert!(counts[1..].iter().all(|count| *count > 0), "{counts:?}");
         }
-        assert_eq!(FeatureBins::Numbers { bounds: vec![1.0] }.of_number(f32::NAN), 0);
+        assert_eq!(
+            FeatureBins::Numbers { bounds: vec![1.0] }.of_number(f32::NAN),
+            0
+        );
     }
 
     #[test]
     fn categories_come_by_frequency_and_rare_ones_count_as_missing() {
-        let ids = [3, 3, 3, 9, 9, -1, 5].repeat(10).into_iter().chain([6, 7, 7]);
+        let ids = [3, 3, 3, 9, 9, -1, 5]
+            .repeat(10)
+            .into_iter()
+            .chain([6, 7, 7]);
         let found = FeatureBins::of_categories(ids);
-        let FeatureBins::Categories { ids, .. } = &found else { panic!("not categories") };
+        let FeatureBins::Categories { ids, .. } = &found else {
+            panic!("not categories")
+        };
         assert_eq!((ids.as_slice(), found.count()), ([3, 9, 5].as_slice(), 4));
         let bins = [3, 9, 5, 7, -1, 100].map(|id| found.of_category(id));
         assert_eq!(bins, [1, 2, 3, 0, 0, 0]);

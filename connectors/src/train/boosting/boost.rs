@@ -57,7 +57,13 @@ impl<'a> Booster<'a> {
         threads: usize,
     ) -> Booster<'a> {
         let base = options.objective.base(labels, weights);
-        let state = BoostingState { ensemble: TreeEnsemble { base, trees: Vec::new() }, ..BoostingState::default() };
+        let state = BoostingState {
+            ensemble: TreeEnsemble {
+                base,
+                trees: Vec::new(),
+            },
+            ..BoostingState::default()
+        };
         Booster {
             options,
             labels,
@@ -94,7 +100,9 @@ impl<'a> Booster<'a> {
     }
 
     fn weight(&self, row: usize) -> f64 {
-        self.weights.get(row).map_or(1.0, |weight| f64::from(*weight))
+        self.weights
+            .get(row)
+            .map_or(1.0, |weight| f64::from(*weight))
     }
 
     /// For losses with a corner, whose derivative has one size however small the error is: the error below which a row
@@ -106,7 +114,10 @@ impl<'a> Booster<'a> {
         let errors = self.outputs.iter().zip(self.labels).enumerate();
         let (sum, weight) = errors.fold((0.0, 0.0), |(sum, total), (row, (output, label))| {
             let weight = self.weight(row);
-            (sum + (output - f64::from(*label)).abs() * weight, total + weight)
+            (
+                sum + (output - f64::from(*label)).abs() * weight,
+                total + weight,
+            )
         });
         Some(sum / weight).filter(|near| *near > 0.0 && near.is_finite())
     }
@@ -117,11 +128,18 @@ impl<'a> Booster<'a> {
         let mut derivatives = std::mem::take(&mut self.derivatives);
         derivatives.clear();
         let near = self.near_error();
-        derivatives.extend(self.outputs.iter().zip(self.labels).enumerate().map(|(row, (output, label))| {
-            let (first, second) = objective.derivatives(*output, *label);
-            let share = near.map_or(1.0, |near| ((output - f64::from(*label)).abs() / near).min(1.0));
-            [(first * share * self.weight(row)) as f32, (second * self.weight(row)) as f32]
-        }));
+        derivatives.extend(self.outputs.iter().zip(self.labels).enumerate().map(
+            |(row, (output, label))| {
+                let (first, second) = objective.derivatives(*output, *label);
+                let share = near.map_or(1.0, |near| {
+                    ((output - f64::from(*label)).abs() / near).min(1.0)
+                });
+                [
+                    (first * share * self.weight(row)) as f32,
+                    (second * self.weight(row)) as f32,
+                ]
+            },
+        ));
         let mut grown = self.grower.grow(&derivatives, self.options.learning_rate);
         self.derivatives = derivatives;
         let mut first = 0;
@@ -129,12 +147,19 @@ impl<'a> Booster<'a> {
             let rows = &grown.rows[first..first + rows];
             first += rows.len();
             if let Some(share) = objective.leaf_quantile() {
-                let error = |row: &u32| (f64::from(self.labels[*row as usize]) - self.outputs[*row as usize]) as f32;
-                let errors = rows.iter().map(|row| (error(row), self.weight(*row as usize) as f32)).collect();
-                grown.tree.leaves[leaf] = (weighted_quantile(errors, share) * self.options.learning_rate) as f32;
+                let error = |row: &u32| {
+                    (f64::from(self.labels[*row as usize]) - self.outputs[*row as usize]) as f32
+                };
+                let errors = rows
+                    .iter()
+                    .map(|row| (error(row), self.weight(*row as usize) as f32))
+                    .collect();
+                grown.tree.leaves[leaf] =
+                    (weighted_quantile(errors, share) * self.options.learning_rate) as f32;
             }
             let value = f64::from(grown.tree.leaves[leaf]);
-            rows.iter().for_each(|row| self.outputs[*row as usize] += value);
+            rows.iter()
+                .for_each(|row| self.outputs[*row as usize] += value);
         }
         let nothing_to_split = grown.tree.nodes.is_empty();
         if let Some(validation) = self.validation {
@@ -143,7 +168,9 @@ impl<'a> Booster<'a> {
             }
         }
         self.state.ensemble.trees.push(grown.tree);
-        let learned = mean_loss(objective, &self.outputs, self.labels, |row| self.weight(row));
+        let learned = mean_loss(objective, &self.outputs, self.labels, |row| {
+            self.weight(row)
+        });
         self.state.losses.push(learned);
         self.state.stopped = nothing_to_split;
         self.judge();
@@ -152,9 +179,12 @@ impl<'a> Booster<'a> {
     /// Whether the last round was the best one, and whether to go on.
     fn judge(&mut self) {
         let Some(rows) = self.validation else { return };
-        let loss = mean_loss(self.options.objective, &self.validation_outputs, &rows.labels, |row| {
-            f64::from(rows.weight(row))
-        });
+        let loss = mean_loss(
+            self.options.objective,
+            &self.validation_outputs,
+            &rows.labels,
+            |row| f64::from(rows.weight(row)),
+        );
         let trees = self.state.ensemble.trees.len();
         match self.state.best {
             Some((at, best)) if loss.is_nan() || loss >= best => {
@@ -173,7 +203,12 @@ impl<'a> Booster<'a> {
     }
 }
 
-fn mean_loss(objective: Objective, outputs: &[f64], labels: &[f32], weight: impl Fn(usize) -> f64) -> f64 {
+fn mean_loss(
+    objective: Objective,
+    outputs: &[f64],
+    labels: &[f32],
+    weight: impl Fn(usize) -> f64,
+) -> f64 {
     let (mut lost, mut total) = (0.0, 0.0);
     for (row, (output, label)) in outputs.iter().zip(labels).enumerate() {
         lost += weight(row) * objective.value(*output, *label);

@@ -1,7 +1,8 @@
 //! What a spec says about boosted trees.
 
 use forebay_feed::{
-    BatchFeatures, CategoricalType, FeatureColumn, FeatureField, FeedCache, FeedConfig, FeedOrder, NonFinite,
+    BatchFeatures, CategoricalType, FeatureColumn, FeatureField, FeedCache, FeedConfig, FeedOrder,
+    NonFinite,
 };
 use forebay_model::{ConfigError, ConfigResult, Fault, Result};
 use forebay_run::{PartContext, StepColumns, Trainer, TrainingContext, TrainingOutput};
@@ -200,14 +201,24 @@ impl BoostingConfig {
             let own = own.clone();
             all.iter().cloned().map(move |mut output| {
                 output.identity["features"] = json!(own.allowed.as_ref());
-                BoostedOutput { features: Some(own.clone()), ..output }
+                BoostedOutput {
+                    features: Some(own.clone()),
+                    ..output
+                }
             })
         };
-        Ok(if steps.is_empty() { all } else { steps.iter().flat_map(of_step).collect() })
+        Ok(if steps.is_empty() {
+            all
+        } else {
+            steps.iter().flat_map(of_step).collect()
+        })
     }
 
     fn outputs_of_rows(&self) -> Result<Vec<BoostedOutput>> {
-        let point = BoostingConfig { quantiles: Vec::new(), ..self.clone() };
+        let point = BoostingConfig {
+            quantiles: Vec::new(),
+            ..self.clone()
+        };
         let of_quantile = |quantile: &f64| BoostingConfig {
             loss: BoostingLoss::Quantile,
             quantile: Some(*quantile),
@@ -215,10 +226,19 @@ impl BoostingConfig {
             ..point.clone()
         };
         let configs = std::iter::once((None, point.clone()));
-        let configs = configs.chain(self.quantiles.iter().map(|quantile| (Some(*quantile), of_quantile(quantile))));
+        let configs = configs.chain(
+            self.quantiles
+                .iter()
+                .map(|quantile| (Some(*quantile), of_quantile(quantile))),
+        );
         let output = |(quantile, config): (Option<f64>, BoostingConfig)| {
             let (objective, identity) = (config.objective(), config.model_identity()?);
-            Ok(BoostedOutput { quantile, objective, features: None, identity })
+            Ok(BoostedOutput {
+                quantile,
+                objective,
+                features: None,
+                identity,
+            })
         };
         configs.map(output).collect()
     }
@@ -229,7 +249,10 @@ impl BoostingConfig {
             rounds: self.rounds,
             learning_rate: self.learning_rate,
             leaves: self.leaves as usize,
-            limits: SplitLimits { leaf_rows_min: self.min_leaf_rows, l2: self.l2 },
+            limits: SplitLimits {
+                leaf_rows_min: self.min_leaf_rows,
+                l2: self.l2,
+            },
             patience_rounds: self.patience_rounds,
         }
     }
@@ -265,7 +288,8 @@ impl BoostingConfig {
             mlflow: None,
             ..self.clone()
         };
-        let config = serde_json::to_value(same).map_err(|error| Fault::internal("a training").cause(error))?;
+        let config = serde_json::to_value(same)
+            .map_err(|error| Fault::internal("a training").cause(error))?;
         Ok(json!({ "trainer": "boosted trees", "version": trainer::VERSION, "config": config }))
     }
 }
@@ -276,24 +300,46 @@ impl ConnectorConfig for BoostingConfig {
         let wrong = |field: &str, message: String| Err(ConfigError::at(field, message));
         let inside = |value: f64, low: f64, high: f64| value > low && value < high;
         match (self.loss == BoostingLoss::Quantile, self.quantile) {
-            (true, None) => return wrong("quantile", "`loss: quantile` needs `quantile`, such as 0.9".to_owned()),
-            (false, Some(_)) => return wrong("quantile", "`quantile` is for `loss: quantile`".to_owned()),
+            (true, None) => {
+                return wrong(
+                    "quantile",
+                    "`loss: quantile` needs `quantile`, such as 0.9".to_owned(),
+                );
+            }
+            (false, Some(_)) => {
+                return wrong("quantile", "`quantile` is for `loss: quantile`".to_owned());
+            }
             (_, Some(value)) if !inside(value, 0.0, 1.0) => {
                 return wrong("quantile", format!("{value} is not between 0 and 1"));
             }
             _ => {}
         }
-        if let Some(value) = self.quantiles.iter().find(|value| !inside(**value, 0.0, 1.0)) {
+        if let Some(value) = self
+            .quantiles
+            .iter()
+            .find(|value| !inside(**value, 0.0, 1.0))
+        {
             return wrong("quantiles", format!("{value} is not between 0 and 1"));
         }
         if !self.quantiles.is_sorted_by(|a, b| a < b) || self.quantiles.len() > QUANTILES_MAX {
-            return wrong("quantiles", format!("at most {QUANTILES_MAX} in ascending order, each once"));
+            return wrong(
+                "quantiles",
+                format!("at most {QUANTILES_MAX} in ascending order, each once"),
+            );
         }
         if !self.quantiles.is_empty() && self.loss == BoostingLoss::Logistic {
-            return wrong("quantiles", "`loss: logistic` predicts a probability, which has no quantiles".to_owned());
+            return wrong(
+                "quantiles",
+                "`loss: logistic` predicts a probability, which has no quantiles".to_owned(),
+            );
         }
         match (self.loss == BoostingLoss::Tweedie, self.tweedie_power) {
-            (false, Some(_)) => return wrong("tweedie_power", "`tweedie_power` is for `loss: tweedie`".to_owned()),
+            (false, Some(_)) => {
+                return wrong(
+                    "tweedie_power",
+                    "`tweedie_power` is for `loss: tweedie`".to_owned(),
+                );
+            }
             (_, Some(power)) if !inside(power, 1.0, 2.0) => {
                 return wrong("tweedie_power", format!("{power} is not between 1 and 2"));
             }
@@ -310,13 +356,19 @@ impl ConnectorConfig for BoostingConfig {
             return wrong("min_rows", "`min_rows` is for groups: add `by`".to_owned());
         }
         if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
-            return wrong("learning_rate", format!("{} is not a number above 0", self.learning_rate));
+            return wrong(
+                "learning_rate",
+                format!("{} is not a number above 0", self.learning_rate),
+            );
         }
         if !(self.l2 >= 0.0 && self.l2.is_finite()) {
             return wrong("l2", format!("{} is not a number from 0 on", self.l2));
         }
         if !(2..=LEAVES_MAX).contains(&self.leaves) {
-            return wrong("leaves", format!("a tree has between 2 and {LEAVES_MAX} leaves"));
+            return wrong(
+                "leaves",
+                format!("a tree has between 2 and {LEAVES_MAX} leaves"),
+            );
         }
         let counts = [
             ("rounds", u64::from(self.rounds)),
@@ -338,7 +390,12 @@ impl Trainer for BoostingConfig {
     }
 
     fn feed(&self) -> FeedConfig {
-        let features = |names: &Vec<String>| names.iter().map(|name| FeatureColumn::from(name.as_str())).collect();
+        let features = |names: &Vec<String>| {
+            names
+                .iter()
+                .map(|name| FeatureColumn::from(name.as_str()))
+                .collect()
+        };
         FeedConfig {
             dense: self.dense.as_ref().map(features),
             categorical: self.categorical.as_ref().map(features),
@@ -383,8 +440,11 @@ impl Trainer for BoostingConfig {
             return check_whole_columns(columns, &self.whole_columns());
         };
         let fields = |names: &[String]| names.iter().map(FeatureField::new).collect();
-        let features =
-            BatchFeatures { dense: fields(dense), categorical: fields(categorical), ..BatchFeatures::default() };
+        let features = BatchFeatures {
+            dense: fields(dense),
+            categorical: fields(categorical),
+            ..BatchFeatures::default()
+        };
         StepModels::divide(columns, &features, &self.whole_columns()).map(drop)
     }
 

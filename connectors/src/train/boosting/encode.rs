@@ -17,46 +17,101 @@ const AMONG_CATEGORIES: i32 = 1;
 const MISSING_LEFT: i32 = 2;
 
 /// A file of ensembles, one after another, and words.
-pub fn encode_ensembles<'a>(ensembles: impl Iterator<Item = &'a TreeEnsemble>, words: String) -> Result<Vec<u8>> {
+pub fn encode_ensembles<'a>(
+    ensembles: impl Iterator<Item = &'a TreeEnsemble>,
+    words: String,
+) -> Result<Vec<u8>> {
     let (mut bases, mut trees) = (Vec::<f64>::new(), Vec::<i32>::new());
-    let (mut counts, mut splits, mut categories) = (Vec::<i32>::new(), Vec::<i32>::new(), Vec::<i32>::new());
+    let (mut counts, mut splits, mut categories) =
+        (Vec::<i32>::new(), Vec::<i32>::new(), Vec::<i32>::new());
     let (mut thresholds, mut leaves) = (Vec::<f32>::new(), Vec::<f32>::new());
     for ensemble in ensembles {
         bases.push(ensemble.base);
         trees.push(ensemble.trees.len() as i32);
         for tree in &ensemble.trees {
-            counts.extend([tree.nodes.len(), tree.leaves.len(), tree.categories.len()].map(|count| count as i32));
+            counts.extend(
+                [tree.nodes.len(), tree.leaves.len(), tree.categories.len()]
+                    .map(|count| count as i32),
+            );
             leaves.extend(&tree.leaves);
             categories.extend(&tree.categories);
             for node in &tree.nodes {
                 let (kind, threshold, first, count) = match node.rule {
                     SplitRule::Threshold(threshold) => (0, threshold, 0, 0),
-                    SplitRule::Categories { first, count } => (AMONG_CATEGORIES, 0.0, first as i32, count as i32),
+                    SplitRule::Categories { first, count } => {
+                        (AMONG_CATEGORIES, 0.0, first as i32, count as i32)
+                    }
                 };
                 let kind = kind | if node.missing_left { MISSING_LEFT } else { 0 };
-                splits.extend([node.feature as i32, kind, node.left, node.right, first, count]);
+                splits.extend([
+                    node.feature as i32,
+                    kind,
+                    node.left,
+                    node.right,
+                    first,
+                    count,
+                ]);
                 thresholds.push(threshold);
             }
         }
     }
-    let bytes_of = |numbers: &[i32]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
-    let bytes_of_reals = |numbers: &[f32]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    let bytes_of = |numbers: &[i32]| {
+        numbers
+            .iter()
+            .flat_map(|number| number.to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
+    let bytes_of_reals = |numbers: &[f32]| {
+        numbers
+            .iter()
+            .flat_map(|number| number.to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
     let bases_bytes: Vec<u8> = bases.iter().flat_map(|base| base.to_le_bytes()).collect();
     let parts = [
         ("bases", Dtype::F64, vec![bases.len()], bases_bytes),
         ("ensembles", Dtype::I32, vec![trees.len()], bytes_of(&trees)),
-        ("trees", Dtype::I32, vec![counts.len() / 3, 3], bytes_of(&counts)),
-        ("splits", Dtype::I32, vec![thresholds.len(), SPLIT_NUMBERS], bytes_of(&splits)),
-        ("thresholds", Dtype::F32, vec![thresholds.len()], bytes_of_reals(&thresholds)),
-        ("leaves", Dtype::F32, vec![leaves.len()], bytes_of_reals(&leaves)),
-        ("categories", Dtype::I32, vec![categories.len()], bytes_of(&categories)),
+        (
+            "trees",
+            Dtype::I32,
+            vec![counts.len() / 3, 3],
+            bytes_of(&counts),
+        ),
+        (
+            "splits",
+            Dtype::I32,
+            vec![thresholds.len(), SPLIT_NUMBERS],
+            bytes_of(&splits),
+        ),
+        (
+            "thresholds",
+            Dtype::F32,
+            vec![thresholds.len()],
+            bytes_of_reals(&thresholds),
+        ),
+        (
+            "leaves",
+            Dtype::F32,
+            vec![leaves.len()],
+            bytes_of_reals(&leaves),
+        ),
+        (
+            "categories",
+            Dtype::I32,
+            vec![categories.len()],
+            bytes_of(&categories),
+        ),
     ];
     let fault = |error| forebay_model::Fault::internal("a model cannot be written").cause(error);
     let mut views = Vec::new();
     for (name, data_type, size, bytes) in &parts {
-        views.push((*name, TensorView::new(*data_type, size.clone(), bytes).map_err(fault)?));
+        views.push((
+            *name,
+            TensorView::new(*data_type, size.clone(), bytes).map_err(fault)?,
+        ));
     }
-    safetensors::serialize(views, Some(HashMap::from([(WORDS_KEY.to_owned(), words)]))).map_err(fault)
+    safetensors::serialize(views, Some(HashMap::from([(WORDS_KEY.to_owned(), words)])))
+        .map_err(fault)
 }
 
 /// How many numbers and ids a row has.
@@ -68,22 +123,35 @@ pub struct FeatureCounts {
 
 /// The ensembles of such a file. Nothing in it is believed: references go to what is there, and down each tree.
 pub fn decode_ensembles(bytes: &[u8], features: FeatureCounts) -> Result<Vec<TreeEnsemble>> {
-    let file = SafeTensors::deserialize(bytes).map_err(|error| invalid_model_fault().cause(error))?;
+    let file =
+        SafeTensors::deserialize(bytes).map_err(|error| invalid_model_fault().cause(error))?;
     let tensor = |name: &str, data_type: Dtype| {
-        let found = file.tensor(name).map_err(|error| invalid_model_fault().cause(error))?;
+        let found = file
+            .tensor(name)
+            .map_err(|error| invalid_model_fault().cause(error))?;
         if found.dtype() != data_type {
             return Err(invalid_model_fault());
         }
         Ok(found.data().to_vec())
     };
     let wholes = |name: &str| -> Result<Vec<i32>> {
-        Ok(tensor(name, Dtype::I32)?.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+        Ok(tensor(name, Dtype::I32)?
+            .chunks_exact(4)
+            .map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect())
     };
     let reals = |name: &str| -> Result<Vec<f32>> {
-        Ok(tensor(name, Dtype::F32)?.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+        Ok(tensor(name, Dtype::F32)?
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect())
     };
     let bases = tensor("bases", Dtype::F64)?;
-    let bases = bases.as_chunks::<8>().0.iter().map(|bytes| f64::from_le_bytes(*bytes));
+    let bases = bases
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|bytes| f64::from_le_bytes(*bytes));
     let (ensembles, counts) = (wholes("ensembles")?, wholes("trees")?);
     let (splits, categories) = (wholes("splits")?, wholes("categories")?);
     let (thresholds, leaves) = (reals("thresholds")?, reals("leaves")?);
@@ -92,12 +160,19 @@ pub fn decode_ensembles(bytes: &[u8], features: FeatureCounts) -> Result<Vec<Tre
     let (mut leaves, mut categories) = (leaves.as_slice(), categories.as_slice());
     let mut found = Vec::new();
     for (base, trees) in bases.zip(&ensembles) {
-        let mut ensemble = TreeEnsemble { base, trees: Vec::new() };
+        let mut ensemble = TreeEnsemble {
+            base,
+            trees: Vec::new(),
+        };
         for _ in 0..*trees {
             let counts = counts.next().ok_or_else(invalid_model_fault)?;
             let own_leaves = take(&mut leaves, counts[1])?.to_vec();
             let own_categories = take(&mut categories, counts[2])?.to_vec();
-            let mut tree = RegressionTree { nodes: Vec::new(), leaves: own_leaves, categories: own_categories };
+            let mut tree = RegressionTree {
+                nodes: Vec::new(),
+                leaves: own_leaves,
+                categories: own_categories,
+            };
             for _ in 0..counts[0] {
                 let (numbers, threshold) = nodes.next().ok_or_else(invalid_model_fault)?;
                 tree.nodes.push(decode_split(numbers, *threshold));
@@ -117,7 +192,9 @@ pub fn decode_ensembles(bytes: &[u8], features: FeatureCounts) -> Result<Vec<Tre
 
 fn take<'a, T>(rest: &mut &'a [T], count: i32) -> Result<&'a [T]> {
     let count = usize::try_from(count).map_err(|_| invalid_model_fault())?;
-    let (taken, after) = rest.split_at_checked(count).ok_or_else(invalid_model_fault)?;
+    let (taken, after) = rest
+        .split_at_checked(count)
+        .ok_or_else(invalid_model_fault)?;
     *rest = after;
     Ok(taken)
 }
@@ -125,10 +202,19 @@ fn take<'a, T>(rest: &mut &'a [T], count: i32) -> Result<&'a [T]> {
 fn decode_split(numbers: &[i32], threshold: f32) -> SplitNode {
     let rule = match numbers[1] & AMONG_CATEGORIES {
         0 => SplitRule::Threshold(threshold),
-        _ => SplitRule::Categories { first: numbers[4] as u32, count: numbers[5] as u32 },
+        _ => SplitRule::Categories {
+            first: numbers[4] as u32,
+            count: numbers[5] as u32,
+        },
     };
     let missing_left = numbers[1] & MISSING_LEFT != 0;
-    SplitNode { feature: numbers[0] as u32, rule, missing_left, left: numbers[2], right: numbers[3] }
+    SplitNode {
+        feature: numbers[0] as u32,
+        rule,
+        missing_left,
+        left: numbers[2],
+        right: numbers[3],
+    }
 }
 
 fn is_sound(tree: &RegressionTree, FeatureCounts { numbers, ids }: FeatureCounts) -> bool {
@@ -157,7 +243,13 @@ mod tests {
     fn ensembles() -> Vec<TreeEnsemble> {
         let tree = RegressionTree {
             nodes: vec![
-                SplitNode { feature: 1, rule: SplitRule::Threshold(0.5), missing_left: true, left: 1, right: !0 },
+                SplitNode {
+                    feature: 1,
+                    rule: SplitRule::Threshold(0.5),
+                    missing_left: true,
+                    left: 1,
+                    right: !0,
+                },
                 SplitNode {
                     feature: 2,
                     rule: SplitRule::Categories { first: 0, count: 2 },
@@ -169,18 +261,33 @@ mod tests {
             leaves: vec![1.0, 2.0, -3.5],
             categories: vec![4, 9],
         };
-        let leaf = RegressionTree { leaves: vec![0.25], ..RegressionTree::default() };
+        let leaf = RegressionTree {
+            leaves: vec![0.25],
+            ..RegressionTree::default()
+        };
         vec![
-            TreeEnsemble { base: 0.1, trees: vec![tree.clone(), leaf] },
-            TreeEnsemble { base: -7.0, trees: Vec::new() },
-            TreeEnsemble { base: 1.0 / 3.0, trees: vec![tree] },
+            TreeEnsemble {
+                base: 0.1,
+                trees: vec![tree.clone(), leaf],
+            },
+            TreeEnsemble {
+                base: -7.0,
+                trees: Vec::new(),
+            },
+            TreeEnsemble {
+                base: 1.0 / 3.0,
+                trees: vec![tree],
+            },
         ]
     }
 
     #[test]
     fn ensembles_come_back_from_a_file() {
         let bytes = encode_ensembles(ensembles().iter(), "{}".into()).unwrap();
-        assert_eq!(decode_ensembles(&bytes, FeatureCounts { numbers: 2, ids: 1 }).unwrap(), ensembles());
+        assert_eq!(
+            decode_ensembles(&bytes, FeatureCounts { numbers: 2, ids: 1 }).unwrap(),
+            ensembles()
+        );
     }
 
     #[test]
@@ -192,7 +299,10 @@ mod tests {
             decode_ensembles(&bytes, FeatureCounts { numbers: 2, ids: 1 }).is_err()
         };
         assert!(!refused(&|_| ()));
-        assert!(refused(&|tree| tree.nodes[0].left = 0), "a tree that goes in circles");
+        assert!(
+            refused(&|tree| tree.nodes[0].left = 0),
+            "a tree that goes in circles"
+        );
         assert!(refused(&|tree| tree.nodes[0].left = 2));
         assert!(refused(&|tree| tree.nodes[1].right = !3));
         assert!(refused(&|tree| tree.nodes[0].feature = 2));

@@ -39,7 +39,9 @@ impl GroupFallbackKind {
     pub(super) fn in_words(&self) -> String {
         match self {
             GroupFallbackKind::AllRows => "the model over all rows".to_owned(),
-            GroupFallbackKind::Parent => "that of the group above, or the model over all rows,".to_owned(),
+            GroupFallbackKind::Parent => {
+                "that of the group above, or the model over all rows,".to_owned()
+            }
             GroupFallbackKind::Column(column) => format!("the column `{column}`"),
         }
     }
@@ -70,21 +72,35 @@ impl ColumnFallback {
             own
         });
         let number = place.ok_or_else(|| {
-            let message = format!("`fallback` names `{column}`, which is no number that the model takes");
-            Fault::new(codes::UNKNOWN_NAME, message).column(column).hint("name it under `dense`, too")
+            let message =
+                format!("`fallback` names `{column}`, which is no number that the model takes");
+            Fault::new(codes::UNKNOWN_NAME, message)
+                .column(column)
+                .hint("name it under `dense`, too")
         })?;
-        let errors = (0..rows.rows()).map(|row| (rows.labels[row] - rows.row(row).dense[number], rows.weight(row)));
+        let errors = (0..rows.rows()).map(|row| {
+            (
+                rows.labels[row] - rows.row(row).dense[number],
+                rows.weight(row),
+            )
+        });
         let errors: Vec<(f32, f32)> = errors.filter(|(error, _)| error.is_finite()).collect();
         let offset = |output: &BoostedOutput| match output.quantile {
             Some(quantile) => weighted_quantile(errors.clone(), quantile),
             None => 0.0,
         };
-        Ok(ColumnFallback { number, offsets: outputs.iter().map(offset).collect() })
+        Ok(ColumnFallback {
+            number,
+            offsets: outputs.iter().map(offset).collect(),
+        })
     }
 
     /// The prediction of an output for a row; `None` where the column has no value.
     pub fn predict(&self, output: usize, row: RowFeatures<'_>) -> Option<f32> {
-        let value = row.dense.get(self.number).filter(|value| value.is_finite())?;
+        let value = row
+            .dense
+            .get(self.number)
+            .filter(|value| value.is_finite())?;
         Some((f64::from(*value) + self.offsets.get(output)?) as f32)
     }
 }
@@ -101,23 +117,45 @@ pub struct GroupFallbacks {
 
 impl GroupFallbacks {
     /// The models over all rows, and the column if one predicts.
-    pub fn new(over_all: Vec<FittedModel>, column: Option<ColumnFallback>, kind: &GroupFallbackKind) -> GroupFallbacks {
+    pub fn new(
+        over_all: Vec<FittedModel>,
+        column: Option<ColumnFallback>,
+        kind: &GroupFallbackKind,
+    ) -> GroupFallbacks {
         let last = match &column {
             Some(_) => kind.in_words(),
             None => GroupFallbackKind::AllRows.in_words(),
         };
-        GroupFallbacks { over_all, parents: HashMap::new(), column, last }
+        GroupFallbacks {
+            over_all,
+            parents: HashMap::new(),
+            column,
+            last,
+        }
     }
 
     /// The models of the nearest group above one, if there are some, with its name.
     fn parent<'n>(&self, name: &'n GroupName) -> Option<(&'n [Option<String>], &[FittedModel])> {
-        (1..name.len()).rev().find_map(|values| Some((&name[..values], self.parents.get(&name[..values])?.as_slice())))
+        (1..name.len()).rev().find_map(|values| {
+            Some((
+                &name[..values],
+                self.parents.get(&name[..values])?.as_slice(),
+            ))
+        })
     }
 
     /// What predicts for a group, in words, and its errors on rows of that group.
-    pub fn errors(&self, fitter: &ModelFitter<'_>, name: &GroupName, rows: &FeatureTable) -> (String, Vec<ErrorSums>) {
+    pub fn errors(
+        &self,
+        fitter: &ModelFitter<'_>,
+        name: &GroupName,
+        rows: &FeatureTable,
+    ) -> (String, Vec<ErrorSums>) {
         if let Some((parent, models)) = self.parent(name) {
-            return (format!("the model of {}", group_text(parent)), fitter.errors_of(models, rows));
+            return (
+                format!("the model of {}", group_text(parent)),
+                fitter.errors_of(models, rows),
+            );
         }
         let Some(column) = &self.column else {
             return (self.last.clone(), fitter.errors_of(&self.over_all, rows));
@@ -130,7 +168,12 @@ impl GroupFallbacks {
                     Some(value) => output.objective.result(value),
                     None => model.ensemble.predict(features),
                 };
-                all[number].add(output.objective, result, rows.labels[row], f64::from(rows.weight(row)));
+                all[number].add(
+                    output.objective,
+                    result,
+                    rows.labels[row],
+                    f64::from(rows.weight(row)),
+                );
             }
         }
         (self.last.clone(), all)
@@ -139,6 +182,9 @@ impl GroupFallbacks {
 
 /// `CA_1, FOODS`, in quotes of code.
 pub fn group_text(group: &[Option<String>]) -> String {
-    let values: Vec<&str> = group.iter().map(|value| value.as_deref().unwrap_or("null")).collect();
+    let values: Vec<&str> = group
+        .iter()
+        .map(|value| value.as_deref().unwrap_or("null"))
+        .collect();
     format!("`{}`", values.join(", "))
 }

@@ -89,7 +89,13 @@ impl<'a> ModelFitter<'a> {
         memory_bytes: u64,
     ) -> Result<ModelFitter<'a>> {
         let outputs = config.outputs(steps)?;
-        Ok(ModelFitter { config, outputs, columns, histogram_bytes_max: memory_bytes / 4, known: Mutex::default() })
+        Ok(ModelFitter {
+            config,
+            outputs,
+            columns,
+            histogram_bytes_max: memory_bytes / 4,
+            known: Mutex::default(),
+        })
     }
 
     /// What models are of: columns and the names of groups.
@@ -99,15 +105,27 @@ impl<'a> ModelFitter<'a> {
 
     /// The features of the models for the horizon's steps, where there is more than one.
     pub fn step_features(&self) -> Vec<StepFeatures> {
-        let mut all: Vec<StepFeatures> = self.outputs.iter().filter_map(|output| output.features.clone()).collect();
+        let mut all: Vec<StepFeatures> = self
+            .outputs
+            .iter()
+            .filter_map(|output| output.features.clone())
+            .collect();
         all.dedup();
         all
     }
 
     /// Models of earlier runs, which need not be fitted again.
-    pub fn remember(&mut self, cards: Vec<GroupModelCard>, ensembles: Vec<TreeEnsemble>) -> Result<()> {
+    pub fn remember(
+        &mut self,
+        cards: Vec<GroupModelCard>,
+        ensembles: Vec<TreeEnsemble>,
+    ) -> Result<()> {
         let models = cards.into_iter().zip(ensembles);
-        let models = models.map(|(card, ensemble)| FittedModel { card, ensemble, losses: Vec::new() });
+        let models = models.map(|(card, ensemble)| FittedModel {
+            card,
+            ensemble,
+            losses: Vec::new(),
+        });
         lock(&self.known)?.extend(models.map(|model| (model.card.id.clone(), model)));
         Ok(())
     }
@@ -122,10 +140,19 @@ impl<'a> ModelFitter<'a> {
     ) -> Result<FittedGroup> {
         let digest = digest_rows(rows);
         let mut matrix = None;
-        let mut fitted = FittedGroup { models: Vec::new(), reused: true };
+        let mut fitted = FittedGroup {
+            models: Vec::new(),
+            reused: true,
+        };
         for output in &self.outputs {
             let id = self.model_id(output, group, rows, digest).to_string();
-            let twin = || fitted.models.iter().find(|model| model.card.id == id).cloned();
+            let twin = || {
+                fitted
+                    .models
+                    .iter()
+                    .find(|model| model.card.id == id)
+                    .cloned()
+            };
             let mut model = match lock(&self.known)?.remove(&id).or_else(twin) {
                 Some(known) => known,
                 None => {
@@ -138,7 +165,13 @@ impl<'a> ModelFitter<'a> {
                             matrix.insert(made)
                         }
                     };
-                    let model = self.fit_output(output, id, BinnedRows { rows, matrix }, threads.each, watch)?;
+                    let model = self.fit_output(
+                        output,
+                        id,
+                        BinnedRows { rows, matrix },
+                        threads.each,
+                        watch,
+                    )?;
                     watch.fitted(&model)?;
                     model
                 }
@@ -153,7 +186,8 @@ impl<'a> ModelFitter<'a> {
     pub fn knows(&self, group: &GroupName, rows: &GroupRows) -> Result<bool> {
         let digest = digest_rows(rows);
         let known = lock(&self.known)?;
-        let is_known = |output| known.contains_key(&self.model_id(output, group, rows, digest).to_string());
+        let is_known =
+            |output| known.contains_key(&self.model_id(output, group, rows, digest).to_string());
         Ok(self.outputs.iter().all(is_known))
     }
 
@@ -166,15 +200,29 @@ impl<'a> ModelFitter<'a> {
         watch: &mut dyn FitWatch,
     ) -> Result<Result<FittedGroup, String>> {
         match catch_unwind(AssertUnwindSafe(|| self.fit(group, rows, threads, watch))) {
-            Ok(Err(fault)) if fault.code() == codes::NOT_FINITE => Ok(Err(fault.message().to_owned())),
+            Ok(Err(fault)) if fault.code() == codes::NOT_FINITE => {
+                Ok(Err(fault.message().to_owned()))
+            }
             Ok(fitted) => fitted.map(Ok),
             Err(_) => Ok(Err("its training panicked".to_owned())),
         }
     }
 
-    fn model_id(&self, output: &BoostedOutput, group: &GroupName, rows: &GroupRows, digest: u128) -> ContentId {
+    fn model_id(
+        &self,
+        output: &BoostedOutput,
+        group: &GroupName,
+        rows: &GroupRows,
+        digest: u128,
+    ) -> ContentId {
         let mut id = IdBuilder::new("boosted trees");
-        id.json(&json!([output.identity, self.columns, group, rows.learn.rows(), rows.validate.rows()]));
+        id.json(&json!([
+            output.identity,
+            self.columns,
+            group,
+            rows.learn.rows(),
+            rows.validate.rows()
+        ]));
         id.bytes(&digest.to_le_bytes());
         id.finish()
     }
@@ -189,7 +237,14 @@ impl<'a> ModelFitter<'a> {
     ) -> Result<FittedModel> {
         let options = self.config.options(output.objective);
         let (labels, weights) = (&rows.learn.labels, &rows.learn.weights);
-        let mut booster = Booster::new(options, matrix, labels, weights, Some(&rows.validate), threads);
+        let mut booster = Booster::new(
+            options,
+            matrix,
+            labels,
+            weights,
+            Some(&rows.validate),
+            threads,
+        );
         if let Some(own) = &output.features {
             booster.take_only(own.allowed.clone());
         }
@@ -200,7 +255,9 @@ impl<'a> ModelFitter<'a> {
             booster.round();
             watch.after_round(&id, &booster.state)?;
         }
-        let BoostingState { ensemble, losses, .. } = booster.finish();
+        let BoostingState {
+            ensemble, losses, ..
+        } = booster.finish();
         if !is_finite(&ensemble) {
             let fault = Fault::new(codes::NOT_FINITE, "its trees are not finite");
             return Err(fault.hint("lower `learning_rate`, or scale the label"));
@@ -212,29 +269,50 @@ impl<'a> ModelFitter<'a> {
             id,
             rows: rows.learn.rows() as u64,
             validation_rows: rows.validate.rows() as u64,
-            learned_loss: last.and_then(|last| losses.get(last)).copied().unwrap_or_default(),
+            learned_loss: last
+                .and_then(|last| losses.get(last))
+                .copied()
+                .unwrap_or_default(),
             errors: sum_errors(output.objective, &ensemble, &rows.validate),
         };
-        Ok(FittedModel { card, ensemble, losses })
+        Ok(FittedModel {
+            card,
+            ensemble,
+            losses,
+        })
     }
 
     /// The errors on rows of the models of another group.
     pub fn errors_of(&self, models: &[FittedModel], rows: &FeatureTable) -> Vec<ErrorSums> {
         let models = models.iter().zip(&self.outputs);
-        models.map(|(model, output)| sum_errors(output.objective, &model.ensemble, rows)).collect()
+        models
+            .map(|(model, output)| sum_errors(output.objective, &model.ensemble, rows))
+            .collect()
     }
 
     /// Each leaf of a tree has a histogram of each feature while the tree grows.
-    fn check_histograms(&self, matrix: &BinnedMatrix, rows: usize, side_by_side: usize) -> Result<()> {
-        let leaves = (self.config.leaves as usize).min(rows / self.config.min_leaf_rows as usize + 1);
-        let bins: usize = matrix.columns.iter().map(|column| column.bins.count()).sum();
+    fn check_histograms(
+        &self,
+        matrix: &BinnedMatrix,
+        rows: usize,
+        side_by_side: usize,
+    ) -> Result<()> {
+        let leaves =
+            (self.config.leaves as usize).min(rows / self.config.min_leaf_rows as usize + 1);
+        let bins: usize = matrix
+            .columns
+            .iter()
+            .map(|column| column.bins.count())
+            .sum();
         let needed = (leaves * bins * size_of::<GradientSums>()) as u64;
         let limit = self.histogram_bytes_max / side_by_side as u64;
         if needed <= limit {
             return Ok(());
         }
         let (needed, limit) = (needed.div_ceil(1 << 20), limit >> 20);
-        let message = format!("the histograms of {leaves} leaves would hold {needed} MiB, and may hold {limit}");
+        let message = format!(
+            "the histograms of {leaves} leaves would hold {needed} MiB, and may hold {limit}"
+        );
         Err(Fault::new(codes::MEMORY, message)
             .hint("lower `leaves`, give categorical columns fewer ids (`min_count`, `hash_bucket`), or raise --memory"))
     }
@@ -255,7 +333,12 @@ fn sum_errors(objective: Objective, ensemble: &TreeEnsemble, rows: &FeatureTable
     let mut sums = ErrorSums::default();
     for row in 0..rows.rows() {
         let output = ensemble.predict(rows.row(row));
-        sums.add(objective, output, rows.labels[row], f64::from(rows.weight(row)));
+        sums.add(
+            objective,
+            output,
+            rows.labels[row],
+            f64::from(rows.weight(row)),
+        );
     }
     sums
 }

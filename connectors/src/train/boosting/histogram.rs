@@ -32,13 +32,21 @@ impl GradientSums {
     /// The value of a leaf with these rows.
     pub fn leaf_value(self, l2: f64) -> f64 {
         let weight = self.second + l2;
-        if weight > 0.0 { -self.first / weight } else { 0.0 }
+        if weight > 0.0 {
+            -self.first / weight
+        } else {
+            0.0
+        }
     }
 
     /// How much the loss falls by giving these rows that value, twice.
     pub fn score(self, l2: f64) -> f64 {
         let weight = self.second + l2;
-        if weight > 0.0 { self.first * self.first / weight } else { 0.0 }
+        if weight > 0.0 {
+            self.first * self.first / weight
+        } else {
+            0.0
+        }
     }
 }
 
@@ -46,7 +54,12 @@ impl GradientSums {
 pub type Derivatives = [f32; 2];
 
 /// Adds up the rows of each bin in their order: `derivatives` are those of `rows`, one for one.
-pub fn fill_histogram(cells: &mut [GradientSums], values: &BinValues, rows: &[u32], derivatives: &[Derivatives]) {
+pub fn fill_histogram(
+    cells: &mut [GradientSums],
+    values: &BinValues,
+    rows: &[u32],
+    derivatives: &[Derivatives],
+) {
     fn fill<T: Copy + Into<usize>>(
         cells: &mut [GradientSums],
         values: &[T],

@@ -65,11 +65,17 @@ impl Objective {
     pub fn base(self, labels: &[f32], weights: &[f32]) -> f64 {
         match self {
             Objective::AbsoluteError => weighted_quantile(pairs(labels, weights).collect(), 0.5),
-            Objective::Quantile(quantile) => weighted_quantile(pairs(labels, weights).collect(), quantile),
+            Objective::Quantile(quantile) => {
+                weighted_quantile(pairs(labels, weights).collect(), quantile)
+            }
             _ => {
-                let (sum, weight) = pairs(labels, weights).fold((0.0, 0.0), |(sum, total), (label, weight)| {
-                    (sum + f64::from(label) * f64::from(weight), total + f64::from(weight))
-                });
+                let (sum, weight) =
+                    pairs(labels, weights).fold((0.0, 0.0), |(sum, total), (label, weight)| {
+                        (
+                            sum + f64::from(label) * f64::from(weight),
+                            total + f64::from(weight),
+                        )
+                    });
                 let mean = if weight > 0.0 { sum / weight } else { 0.0 };
                 match self {
                     Objective::Poisson | Objective::Tweedie(_) => mean.max(1e-6).ln(),
@@ -89,14 +95,27 @@ impl Objective {
         match self {
             Objective::SquaredError => (output - wanted, 1.0),
             Objective::AbsoluteError => (sign(output - wanted), 1.0),
-            Objective::Quantile(quantile) => (if wanted < output { 1.0 - quantile } else { -quantile }, 1.0),
+            Objective::Quantile(quantile) => (
+                if wanted < output {
+                    1.0 - quantile
+                } else {
+                    -quantile
+                },
+                1.0,
+            ),
             Objective::Poisson => {
                 let mean = output.exp();
                 (mean - wanted, mean * POISSON_DAMPING)
             }
             Objective::Tweedie(power) => {
-                let (below, above) = (((1.0 - power) * output).exp(), ((2.0 - power) * output).exp());
-                (above - wanted * below, (2.0 - power) * above - (1.0 - power) * wanted * below)
+                let (below, above) = (
+                    ((1.0 - power) * output).exp(),
+                    ((2.0 - power) * output).exp(),
+                );
+                (
+                    above - wanted * below,
+                    (2.0 - power) * above - (1.0 - power) * wanted * below,
+                )
             }
             Objective::Logistic => {
                 let share = 1.0 / (1.0 + (-output).exp());
@@ -112,12 +131,21 @@ impl Objective {
         match self {
             Objective::SquaredError => error * error,
             Objective::AbsoluteError => error.abs(),
-            Objective::Quantile(quantile) => (if error > 0.0 { 1.0 - quantile } else { -quantile }) * error,
+            Objective::Quantile(quantile) => {
+                (if error > 0.0 {
+                    1.0 - quantile
+                } else {
+                    -quantile
+                }) * error
+            }
             Objective::Poisson => output.exp() - wanted * output,
             Objective::Tweedie(power) => {
-                ((2.0 - power) * output).exp() / (2.0 - power) - wanted * ((1.0 - power) * output).exp() / (1.0 - power)
+                ((2.0 - power) * output).exp() / (2.0 - power)
+                    - wanted * ((1.0 - power) * output).exp() / (1.0 - power)
             }
-            Objective::Logistic => output.max(0.0) + (-output.abs()).exp().ln_1p() - wanted * output,
+            Objective::Logistic => {
+                output.max(0.0) + (-output.abs()).exp().ln_1p() - wanted * output
+            }
         }
     }
 
@@ -158,13 +186,20 @@ fn sign(value: f64) -> f64 {
 }
 
 fn pairs<'a>(labels: &'a [f32], weights: &'a [f32]) -> impl Iterator<Item = (f32, f32)> + 'a {
-    labels.iter().enumerate().map(|(row, label)| (*label, weights.get(row).copied().unwrap_or(1.0)))
+    labels
+        .iter()
+        .enumerate()
+        .map(|(row, label)| (*label, weights.get(row).copied().unwrap_or(1.0)))
 }
 
 /// The smallest value at which the weight of all values up to it reaches the share.
 pub fn weighted_quantile(mut values: Vec<(f32, f32)>, share: f64) -> f64 {
     values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    let wanted = share * values.iter().map(|(_, weight)| f64::from(*weight)).sum::<f64>();
+    let wanted = share
+        * values
+            .iter()
+            .map(|(_, weight)| f64::from(*weight))
+            .sum::<f64>();
     let mut reached = 0.0;
     for (value, weight) in &values {
         reached += f64::from(*weight);
@@ -192,10 +227,14 @@ mod tests {
         for (objective, factor) in objectives {
             for (output, label) in [(0.3, 0.0), (-1.2, 1.0), (0.9, 0.5), (1.5, 1.0)] {
                 let step = 1e-6;
-                let slope =
-                    (objective.value(output + step, label) - objective.value(output - step, label)) / (2.0 * step);
+                let slope = (objective.value(output + step, label)
+                    - objective.value(output - step, label))
+                    / (2.0 * step);
                 let (first, _) = objective.derivatives(output, label);
-                assert!((slope - factor * first).abs() < 1e-6, "{objective:?} at {output}, {label}: {slope}, {first}");
+                assert!(
+                    (slope - factor * first).abs() < 1e-6,
+                    "{objective:?} at {output}, {label}: {slope}, {first}"
+                );
             }
         }
     }
@@ -203,7 +242,10 @@ mod tests {
     #[test]
     fn quantiles_weigh() {
         let values = vec![(3.0, 1.0), (1.0, 2.0), (2.0, 1.0)];
-        assert_eq!([0.1, 0.5, 0.6, 1.0].map(|share| weighted_quantile(values.clone(), share)), [1.0, 1.0, 2.0, 3.0]);
+        assert_eq!(
+            [0.1, 0.5, 0.6, 1.0].map(|share| weighted_quantile(values.clone(), share)),
+            [1.0, 1.0, 2.0, 3.0]
+        );
         assert_eq!(weighted_quantile(vec![(5.0, 0.0), (7.0, 1.0)], 0.0), 7.0);
     }
 }

@@ -28,8 +28,12 @@ pub struct BinnedMatrix {
 impl BinnedMatrix {
     pub fn new(table: &FeatureTable, threads: usize) -> BinnedMatrix {
         let mut columns: Vec<Option<BinnedColumn>> = vec![None; table.features()];
-        for_each_parallel(threads, &mut columns, |feature, column| *column = Some(bin_column(table, feature)));
-        BinnedMatrix { columns: columns.into_iter().flatten().collect() }
+        for_each_parallel(threads, &mut columns, |feature, column| {
+            *column = Some(bin_column(table, feature))
+        });
+        BinnedMatrix {
+            columns: columns.into_iter().flatten().collect(),
+        }
     }
 }
 
@@ -46,11 +50,25 @@ fn bin_column(table: &FeatureTable, feature: usize) -> BinnedColumn {
     let values: Vec<u16>;
     let bins;
     if feature < table.numbers {
-        let column = || table.dense.iter().skip(feature).step_by(table.numbers).copied();
+        let column = || {
+            table
+                .dense
+                .iter()
+                .skip(feature)
+                .step_by(table.numbers)
+                .copied()
+        };
         bins = FeatureBins::of_numbers(column());
         values = column().map(|value| bins.of_number(value)).collect();
     } else {
-        let column = || table.categories.iter().skip(feature - table.numbers).step_by(table.ids).copied();
+        let column = || {
+            table
+                .categories
+                .iter()
+                .skip(feature - table.numbers)
+                .step_by(table.ids)
+                .copied()
+        };
         bins = FeatureBins::of_categories(column());
         values = column().map(|id| bins.of_category(id)).collect();
     }

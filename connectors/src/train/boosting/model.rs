@@ -152,26 +152,50 @@ pub struct BoostedModel {
 impl BoostedModel {
     /// From the bytes of a model's file and what it says of itself.
     pub fn read(bytes: &[u8], card: &BoostingCard, shape: &ModelShape) -> Result<BoostedModel> {
-        let features = FeatureCounts { numbers: shape.dense_width(), ids: shape.ids() };
+        let features = FeatureCounts {
+            numbers: shape.dense_width(),
+            ids: shape.ids(),
+        };
         let ensembles = decode_ensembles(bytes, features)?;
         card.steps.iter().try_for_each(StepModels::check)?;
         let outputs = (1 + card.quantiles.len()) * card.steps.as_ref().map_or(1, StepModels::count);
-        let is_whole = ensembles.len() == card.models.len() && ensembles.len().is_multiple_of(outputs);
+        let is_whole =
+            ensembles.len() == card.models.len() && ensembles.len().is_multiple_of(outputs);
         if !is_whole || ensembles.is_empty() {
             return Err(invalid_model_fault());
         }
         let groups = card.models.iter().step_by(outputs).enumerate().skip(1);
-        let groups = groups.map(|(number, model)| (model.group.clone(), number)).collect();
+        let groups = groups
+            .map(|(number, model)| (model.group.clone(), number))
+            .collect();
         let fallback = card.fallback.clone();
-        let point = Objective::new(card.loss, card.tweedie_power.unwrap_or(1.5), card.quantile.unwrap_or(0.5));
-        let quantiles = card.quantiles.iter().map(|quantile| Objective::Quantile(*quantile));
-        let (objectives, steps) = (std::iter::once(point).chain(quantiles).collect(), card.steps.clone());
-        Ok(BoostedModel { objectives, steps, ensembles, groups, fallback })
+        let point = Objective::new(
+            card.loss,
+            card.tweedie_power.unwrap_or(1.5),
+            card.quantile.unwrap_or(0.5),
+        );
+        let quantiles = card
+            .quantiles
+            .iter()
+            .map(|quantile| Objective::Quantile(*quantile));
+        let (objectives, steps) = (
+            std::iter::once(point).chain(quantiles).collect(),
+            card.steps.clone(),
+        );
+        Ok(BoostedModel {
+            objectives,
+            steps,
+            ensembles,
+            groups,
+            fallback,
+        })
     }
 
     /// The model of a group, or of the nearest group above it.
     fn model_of(&self, name: &GroupName) -> Option<usize> {
-        (1..=name.len()).rev().find_map(|values| self.groups.get(&name[..values]).copied())
+        (1..=name.len())
+            .rev()
+            .find_map(|values| self.groups.get(&name[..values]).copied())
     }
 
     /// The trees, in the order of the card.
@@ -181,14 +205,21 @@ impl BoostedModel {
 
     /// Predictions for rows, whose columns come in the order of [`BatchFeatures::columns`]; that of the horizon's steps
     /// comes last where there is a model for each.
-    pub fn predict(&self, features: &BatchFeatures, columns: &[ArrayRef], rows: usize) -> Result<Predictions> {
+    pub fn predict(
+        &self,
+        features: &BatchFeatures,
+        columns: &[ArrayRef],
+        rows: usize,
+    ) -> Result<Predictions> {
         let (columns, of_step) = match (&self.steps, columns.split_last()) {
             (Some(steps), Some((own, columns))) => (columns, steps.of_rows(own)?),
             _ => (columns, Vec::new()),
         };
         let models = self.steps.as_ref().map_or(1, StepModels::count);
         let table = feature_table(features, columns, rows)?;
-        let names = columns.get(features.dense.len() + features.categorical.len()..).unwrap_or(&[]);
+        let names = columns
+            .get(features.dense.len() + features.categorical.len()..)
+            .unwrap_or(&[]);
         let names = group_columns(names)?;
         let mut last: Option<(GroupName, Option<usize>)> = None;
         let outputs = self.objectives.len();
@@ -211,15 +242,20 @@ impl BoostedModel {
             let first = own.unwrap_or(0) * models * outputs + step;
             for (number, output) in predicted.iter_mut().enumerate() {
                 let fallback = self.fallback.as_ref().filter(|_| own.is_none());
-                let value = match fallback.and_then(|column| column.predict(step + number, features)) {
-                    Some(value) => value,
-                    None => self.objectives[number].prediction(self.ensembles[first + number].predict(features)),
-                };
+                let value =
+                    match fallback.and_then(|column| column.predict(step + number, features)) {
+                        Some(value) => value,
+                        None => self.objectives[number]
+                            .prediction(self.ensembles[first + number].predict(features)),
+                    };
                 output.push(value);
             }
         }
         let mut predicted = predicted.into_iter().map(Float32Array::from);
         let point = predicted.next().ok_or_else(invalid_model_fault)?;
-        Ok(Predictions { point, quantiles: predicted.collect() })
+        Ok(Predictions {
+            point,
+            quantiles: predicted.collect(),
+        })
     }
 }

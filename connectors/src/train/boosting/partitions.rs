@@ -30,7 +30,10 @@ pub struct RowShape {
 
 impl RowShape {
     pub fn features(self) -> FeatureCounts {
-        FeatureCounts { numbers: self.numbers, ids: self.ids }
+        FeatureCounts {
+            numbers: self.numbers,
+            ids: self.ids,
+        }
     }
 
     /// Bytes of a row in memory.
@@ -40,7 +43,10 @@ impl RowShape {
 
     fn empty(self) -> GroupRows {
         let table = FeatureTable::new(self.numbers, self.ids);
-        GroupRows { learn: table.clone(), validate: table }
+        GroupRows {
+            learn: table.clone(),
+            validate: table,
+        }
     }
 }
 
@@ -68,13 +74,20 @@ pub struct DividedGroups {
 
 impl GroupDivider {
     /// For rows of so many bytes in all, of which so many may be held.
-    pub fn new(shape: RowShape, bytes: u64, held_bytes_max: u64, scratch: &dyn ScratchSpace) -> Result<GroupDivider> {
+    pub fn new(
+        shape: RowShape,
+        bytes: u64,
+        held_bytes_max: u64,
+        scratch: &dyn ScratchSpace,
+    ) -> Result<GroupDivider> {
         let files = match bytes.div_ceil(held_bytes_max.max(1)) {
             0 | 1 => 0,
             // Groups differ in size: twice as many files keep the larger ones below the limit, too.
             parts => (2 * parts as usize).min(FILES_MAX),
         };
-        let files = (0..files).map(|_| scratch.create()).collect::<Result<_>>()?;
+        let files = (0..files)
+            .map(|_| scratch.create())
+            .collect::<Result<_>>()?;
         Ok(GroupDivider {
             shape,
             numbers: HashMap::new(),
@@ -101,7 +114,11 @@ impl GroupDivider {
             let files = self.files.len();
             if files == 0 {
                 let held = &mut self.held[number as usize];
-                let table = if validate { &mut held.validate } else { &mut held.learn };
+                let table = if validate {
+                    &mut held.validate
+                } else {
+                    &mut held.learn
+                };
                 table.push_row(&rows.table, row);
                 continue;
             }
@@ -127,9 +144,25 @@ impl GroupDivider {
     }
 
     pub fn finish(self) -> Result<DividedGroups> {
-        let GroupDivider { shape, names, rows, held, files, .. } = self;
-        let files = files.into_iter().map(|file| file.finish()).collect::<Result<_>>()?;
-        Ok(DividedGroups { shape, names, rows, held, files })
+        let GroupDivider {
+            shape,
+            names,
+            rows,
+            held,
+            files,
+            ..
+        } = self;
+        let files = files
+            .into_iter()
+            .map(|file| file.finish())
+            .collect::<Result<_>>()?;
+        Ok(DividedGroups {
+            shape,
+            names,
+            rows,
+            held,
+            files,
+        })
     }
 }
 
@@ -141,12 +174,17 @@ impl DividedGroups {
 
     /// Bytes of a part, about.
     pub fn part_bytes(&self, part: usize) -> u64 {
-        self.files.get(part).map_or_else(|| self.held_bytes(), |file| file.bytes())
+        self.files
+            .get(part)
+            .map_or_else(|| self.held_bytes(), |file| file.bytes())
     }
 
     /// Bytes that are held in memory, about.
     pub fn held_bytes(&self) -> u64 {
-        let rows = self.held.iter().map(|rows| (rows.learn.rows() + rows.validate.rows()) as u64);
+        let rows = self
+            .held
+            .iter()
+            .map(|rows| (rows.learn.rows() + rows.validate.rows()) as u64);
         rows.sum::<u64>() * self.shape.bytes()
     }
 
@@ -162,20 +200,31 @@ impl DividedGroups {
         let failed = |error| Fault::disk("rows of groups cannot be read", error);
         let parts = self.files.len();
         let own = (part..self.names.len()).step_by(parts);
-        let mut groups: Vec<(u32, GroupRows)> = own.map(|number| (number as u32, self.shape.empty())).collect();
+        let mut groups: Vec<(u32, GroupRows)> = own
+            .map(|number| (number as u32, self.shape.empty()))
+            .collect();
         let mut input = std::io::BufReader::new(file.read()?);
         let mut row = vec![0; 4 + self.shape.bytes() as usize];
         for _ in 0..file.bytes() / row.len() as u64 {
             input.read_exact(&mut row).map_err(failed)?;
-            let mut words =
-                row.chunks_exact(4).map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+            let mut words = row
+                .chunks_exact(4)
+                .map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
             let mut next = || words.next().unwrap_or_default();
             let place = next();
             let (number, validate) = (place >> 1, place & 1 == 1);
             let rows = &mut groups[number as usize / parts].1;
-            let table = if validate { &mut rows.validate } else { &mut rows.learn };
-            table.dense.extend((0..self.shape.numbers).map(|_| f32::from_bits(next())));
-            table.categories.extend((0..self.shape.ids).map(|_| next() as i32));
+            let table = if validate {
+                &mut rows.validate
+            } else {
+                &mut rows.learn
+            };
+            table
+                .dense
+                .extend((0..self.shape.numbers).map(|_| f32::from_bits(next())));
+            table
+                .categories
+                .extend((0..self.shape.ids).map(|_| next() as i32));
             table.labels.push(f32::from_bits(next()));
             if self.shape.weighted {
                 table.weights.push(f32::from_bits(next()));
@@ -194,10 +243,18 @@ fn write_row(
 ) -> std::io::Result<()> {
     let features = table.row(row);
     file.write_all(&(number << 1 | u32::from(validate)).to_le_bytes())?;
-    features.dense.iter().try_for_each(|value| file.write_all(&value.to_bits().to_le_bytes()))?;
-    features.categories.iter().try_for_each(|id| file.write_all(&id.to_le_bytes()))?;
+    features
+        .dense
+        .iter()
+        .try_for_each(|value| file.write_all(&value.to_bits().to_le_bytes()))?;
+    features
+        .categories
+        .iter()
+        .try_for_each(|id| file.write_all(&id.to_le_bytes()))?;
     file.write_all(&table.labels[row].to_bits().to_le_bytes())?;
-    table.weights.get(row).map_or(Ok(()), |weight| file.write_all(&weight.to_bits().to_le_bytes()))
+    table.weights.get(row).map_or(Ok(()), |weight| {
+        file.write_all(&weight.to_bits().to_le_bytes())
+    })
 }
 
 #[cfg(test)]
@@ -212,24 +269,41 @@ mod tests {
         let mut names = Vec::new();
         for row in first..first + rows {
             let value = row as f32;
-            table.dense.extend([value / 3.0, if row % 5 == 0 { f32::NAN } else { -value }]);
+            table
+                .dense
+                .extend([value / 3.0, if row % 5 == 0 { f32::NAN } else { -value }]);
             table.categories.push(row as i32 % 7 - 1);
             table.labels.push(value * 2.0);
             if weighted {
                 table.weights.push(value + 0.5);
             }
-            names.push(if row % 11 == 0 { None } else { Some(format!("group {}", row % 11 % 4)) });
+            names.push(if row % 11 == 0 {
+                None
+            } else {
+                Some(format!("group {}", row % 11 % 4))
+            });
         }
-        ReadRows { table, groups: vec![Arc::new(StringArray::from(names)) as ArrayRef], skipped: 0 }
+        ReadRows {
+            table,
+            groups: vec![Arc::new(StringArray::from(names)) as ArrayRef],
+            skipped: 0,
+        }
     }
 
     /// All groups by name, with the bits of their rows.
     fn divided(held_bytes_max: u64, weighted: bool) -> (usize, Vec<(GroupName, u64, String)>) {
-        let shape = RowShape { numbers: 2, ids: 1, weighted };
+        let shape = RowShape {
+            numbers: 2,
+            ids: 1,
+            weighted,
+        };
         let scratch = MemoryScratch::default();
-        let mut divider = GroupDivider::new(shape, 1200 * shape.bytes(), held_bytes_max, &scratch).unwrap();
+        let mut divider =
+            GroupDivider::new(shape, 1200 * shape.bytes(), held_bytes_max, &scratch).unwrap();
         for (first, validate) in [(0, false), (300, true), (600, false), (900, true)] {
-            divider.add(&read(first, 300, weighted), validate, 1).unwrap();
+            divider
+                .add(&read(first, 300, weighted), validate, 1)
+                .unwrap();
         }
         let mut groups = divider.finish().unwrap();
         let mut all = Vec::new();
@@ -237,7 +311,11 @@ mod tests {
             for (number, rows) in groups.take_part(part).unwrap() {
                 let number = number as usize;
                 assert_eq!(rows.learn.rows() as u64, groups.rows[number]);
-                all.push((groups.names[number].clone(), groups.rows[number], format!("{rows:?}")));
+                all.push((
+                    groups.names[number].clone(),
+                    groups.rows[number],
+                    format!("{rows:?}"),
+                ));
             }
         }
         all.sort();

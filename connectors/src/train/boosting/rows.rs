@@ -48,7 +48,11 @@ pub fn read_rows(
             let read = parallel_map(together, together.min(count - first), &|at| {
                 let block = (first + at) as u32;
                 let (mut parts, mut failed) = (Vec::new(), None);
-                blocks.read(block, &columns, &mut |batch| match to_rows(&fed.features, &batch, policy) {
+                blocks.read(block, &columns, &mut |batch| match to_rows(
+                    &fed.features,
+                    &batch,
+                    policy,
+                ) {
                     Ok(rows) => {
                         parts.push(rows);
                         ControlFlow::Continue(())
@@ -67,28 +71,52 @@ pub fn read_rows(
 }
 
 /// The features of columns, which come in the order of [`BatchFeatures::columns`]; no labels.
-pub fn feature_table(features: &BatchFeatures, columns: &[ArrayRef], rows: usize) -> Result<FeatureTable> {
+pub fn feature_table(
+    features: &BatchFeatures,
+    columns: &[ArrayRef],
+    rows: usize,
+) -> Result<FeatureTable> {
     let width = |fields: &[FeatureField]| fields.iter().map(|field| field.width as usize).sum();
     let mut table = FeatureTable::new(width(&features.dense), width(&features.categorical));
-    let (dense, rest) = columns.split_at_checked(features.dense.len()).ok_or_else(too_few)?;
+    let (dense, rest) = columns
+        .split_at_checked(features.dense.len())
+        .ok_or_else(too_few)?;
     let ids = rest.get(..features.categorical.len()).ok_or_else(too_few)?;
     table.dense = vec![0.0; rows * table.numbers];
     table.categories = vec![0; rows * table.ids];
     let mut at = 0;
     for (field, column) in features.dense.iter().zip(dense) {
-        let field = FeatureField { missing: Some(field.missing.unwrap_or(f64::NAN)), ..field.clone() };
-        interleave(&mut table.dense, table.numbers, &mut at, field.width as usize, &real_values(&field, column)?);
+        let field = FeatureField {
+            missing: Some(field.missing.unwrap_or(f64::NAN)),
+            ..field.clone()
+        };
+        interleave(
+            &mut table.dense,
+            table.numbers,
+            &mut at,
+            field.width as usize,
+            &real_values(&field, column)?,
+        );
     }
     at = 0;
     for (field, column) in features.categorical.iter().zip(ids) {
-        interleave(&mut table.categories, table.ids, &mut at, field.width as usize, &id_values(field, column)?);
+        interleave(
+            &mut table.categories,
+            table.ids,
+            &mut at,
+            field.width as usize,
+            &id_values(field, column)?,
+        );
     }
     Ok(table)
 }
 
 /// Columns that name groups, as text.
 pub fn group_columns(columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
-    columns.iter().map(|column| Ok(cast(column, &DataType::Utf8)?)).collect()
+    columns
+        .iter()
+        .map(|column| Ok(cast(column, &DataType::Utf8)?))
+        .collect()
 }
 
 /// The values that name the group of a row.
@@ -105,8 +133,17 @@ fn too_few() -> Fault {
 }
 
 /// Puts a column's values to their place in each row.
-fn interleave<T: Copy>(all: &mut [T], row_width: usize, at: &mut usize, width: usize, values: &[T]) {
-    for (row, values) in all.chunks_exact_mut(row_width).zip(values.chunks_exact(width)) {
+fn interleave<T: Copy>(
+    all: &mut [T],
+    row_width: usize,
+    at: &mut usize,
+    width: usize,
+    values: &[T],
+) {
+    for (row, values) in all
+        .chunks_exact_mut(row_width)
+        .zip(values.chunks_exact(width))
+    {
         row[*at..*at + width].copy_from_slice(values);
     }
     *at += width;
@@ -115,12 +152,15 @@ fn interleave<T: Copy>(all: &mut [T], row_width: usize, at: &mut usize, width: u
 fn to_rows(features: &BatchFeatures, batch: &RecordBatch, policy: LabelPolicy) -> Result<ReadRows> {
     let columns = batch.columns();
     let mut table = feature_table(features, columns, batch.num_rows())?;
-    let mut rest = columns.iter().skip(features.dense.len() + features.categorical.len());
+    let mut rest = columns
+        .iter()
+        .skip(features.dense.len() + features.categorical.len());
     let mut keep = vec![true; batch.num_rows()];
     if let Some(label) = &features.label {
         table.labels = real_values(label, rest.next().ok_or_else(too_few)?)?;
         check_finite(label, &mut table.labels, &mut keep, policy.non_finite)?;
-        let refused = |(row, value): (usize, &f32)| Some((row, *value, policy.objective.refuse(*value)?));
+        let refused =
+            |(row, value): (usize, &f32)| Some((row, *value, policy.objective.refuse(*value)?));
         if let Some((row, value, reason)) = table.labels.iter().enumerate().find_map(refused) {
             let fault = Fault::new(codes::BAD_ROW, format!("the label {value} {reason}"));
             let fault = fault.column(&label.column).rows([row as u64]);
@@ -131,8 +171,14 @@ fn to_rows(features: &BatchFeatures, batch: &RecordBatch, policy: LabelPolicy) -
         table.weights = real_values(weight, rest.next().ok_or_else(too_few)?)?;
         check_finite(weight, &mut table.weights, &mut keep, policy.non_finite)?;
         if let Some(row) = table.weights.iter().position(|weight| *weight < 0.0) {
-            let fault = Fault::new(codes::BAD_ROW, format!("the weight {} is negative", table.weights[row]));
-            return Err(fault.column(&weight.column).rows([row as u64]).hint("filter such rows"));
+            let fault = Fault::new(
+                codes::BAD_ROW,
+                format!("the weight {} is negative", table.weights[row]),
+            );
+            return Err(fault
+                .column(&weight.column)
+                .rows([row as u64])
+                .hint("filter such rows"));
         }
     }
     let rest: Vec<ArrayRef> = rest.cloned().collect();
@@ -140,22 +186,44 @@ fn to_rows(features: &BatchFeatures, batch: &RecordBatch, policy: LabelPolicy) -
     let skipped = keep.iter().filter(|keep| !**keep).count() as u64;
     if skipped > 0 {
         let mut kept = FeatureTable::new(table.numbers, table.ids);
-        (0..keep.len()).filter(|row| keep[*row]).for_each(|row| kept.push_row(&table, row));
+        (0..keep.len())
+            .filter(|row| keep[*row])
+            .for_each(|row| kept.push_row(&table, row));
         table = kept;
         let mask = arrow::array::BooleanArray::from(keep);
-        groups = groups.iter().map(|column| Ok(arrow::compute::filter(column, &mask)?)).collect::<Result<_>>()?;
+        groups = groups
+            .iter()
+            .map(|column| Ok(arrow::compute::filter(column, &mask)?))
+            .collect::<Result<_>>()?;
     }
-    Ok(ReadRows { table, groups, skipped })
+    Ok(ReadRows {
+        table,
+        groups,
+        skipped,
+    })
 }
 
-fn check_finite(field: &FeatureField, values: &mut [f32], keep: &mut [bool], policy: OnNonFinite) -> Result<()> {
-    let bad: Vec<usize> = (0..values.len()).filter(|row| !values[*row].is_finite()).collect();
+fn check_finite(
+    field: &FeatureField,
+    values: &mut [f32],
+    keep: &mut [bool],
+    policy: OnNonFinite,
+) -> Result<()> {
+    let bad: Vec<usize> = (0..values.len())
+        .filter(|row| !values[*row].is_finite())
+        .collect();
     match policy {
         OnNonFinite::Fail if !bad.is_empty() => {
-            let message = format!("`{}` has {} values that are not finite", field.column, bad.len());
+            let message = format!(
+                "`{}` has {} values that are not finite",
+                field.column,
+                bad.len()
+            );
             let fault = Fault::new(codes::NOT_FINITE, message).column(&field.column);
             let fault = fault.rows(bad.into_iter().map(|row| row as u64));
-            return Err(fault.hint("`clip` or `impute` the column before, or set `non_finite` to `skip` or `zero`"));
+            return Err(fault.hint(
+                "`clip` or `impute` the column before, or set `non_finite` to `skip` or `zero`",
+            ));
         }
         OnNonFinite::Skip => bad.iter().for_each(|row| keep[*row] = false),
         OnNonFinite::Fail | OnNonFinite::Zero => {}

@@ -5,9 +5,16 @@ use super::table::FeatureTable;
 
 /// Appends evenly spaced rows so that a sample of all of them has so many. `at` is the number of the first row, and how
 /// many there are in all.
-pub fn take_sample(sample: &mut FeatureTable, rows: &FeatureTable, at: (u64, u64), sample_rows: Option<u64>) {
+pub fn take_sample(
+    sample: &mut FeatureTable,
+    rows: &FeatureTable,
+    at: (u64, u64),
+    sample_rows: Option<u64>,
+) {
     let (first, all) = at;
-    let Some(wanted) = sample_rows.filter(|wanted| *wanted < all) else { return sample.append(rows) };
+    let Some(wanted) = sample_rows.filter(|wanted| *wanted < all) else {
+        return sample.append(rows);
+    };
     let reached = |row: u64| u128::from(row) * u128::from(wanted) / u128::from(all);
     for row in 0..rows.rows() {
         let number = first + row as u64;
@@ -28,5 +35,8 @@ pub fn sample_group(rows: &GroupRows, sample_rows: Option<u64>) -> Option<GroupR
         take_sample(&mut sample, table, (0, table.rows() as u64), sample_rows);
         sample
     };
-    Some(GroupRows { learn: sample(&rows.learn), validate: sample(&rows.validate) })
+    Some(GroupRows {
+        learn: sample(&rows.learn),
+        validate: sample(&rows.validate),
+    })
 }

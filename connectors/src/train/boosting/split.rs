@@ -72,10 +72,18 @@ pub fn best_split(
     total: GradientSums,
     limits: SplitLimits,
 ) -> Option<LeafSplit> {
-    let mut search = SplitSearch { feature, cells, total, limits, best: None };
+    let mut search = SplitSearch {
+        feature,
+        cells,
+        total,
+        limits,
+        best: None,
+    };
     match bins {
         FeatureBins::Numbers { .. } => search.by_number(),
-        FeatureBins::Categories { ids, .. } if ids.len() <= ONE_HOT_CATEGORIES_MAX => search.one_category(),
+        FeatureBins::Categories { ids, .. } if ids.len() <= ONE_HOT_CATEGORIES_MAX => {
+            search.one_category()
+        }
         FeatureBins::Categories { .. } => search.by_category(),
     }
     search.best
@@ -117,7 +125,9 @@ impl SplitSearch<'_> {
 
     fn one_category(&mut self) {
         for bin in 1..self.cells.len() {
-            self.consider(self.cells[bin], self.limits.l2, false, || BinRule::Among(vec![bin as u16]));
+            self.consider(self.cells[bin], self.limits.l2, false, || {
+                BinRule::Among(vec![bin as u16])
+            });
         }
     }
 
@@ -135,7 +145,11 @@ impl SplitSearch<'_> {
         for from_end in [false, true] {
             let (mut sum, mut since_last) = (GradientSums::default(), 0);
             for taken in 1..=side_max {
-                let bin = if from_end { order[order.len() - taken] } else { order[taken - 1] };
+                let bin = if from_end {
+                    order[order.len() - taken]
+                } else {
+                    order[taken - 1]
+                };
                 sum = sum.plus(self.cells[bin as usize]);
                 since_last += self.cells[bin as usize].rows;
                 let right = self.total.rows - sum.rows;
@@ -146,7 +160,11 @@ impl SplitSearch<'_> {
                     continue;
                 }
                 since_last = 0;
-                let side = if from_end { &order[order.len() - taken..] } else { &order[..taken] };
+                let side = if from_end {
+                    &order[order.len() - taken..]
+                } else {
+                    &order[..taken]
+                };
                 self.consider(sum, l2, false, || {
                     let mut bins = side.to_vec();
                     bins.sort_unstable();
@@ -156,16 +174,33 @@ impl SplitSearch<'_> {
         }
     }
 
-    fn consider(&mut self, left: GradientSums, l2: f64, missing_left: bool, rule: impl FnOnce() -> BinRule) {
+    fn consider(
+        &mut self,
+        left: GradientSums,
+        l2: f64,
+        missing_left: bool,
+        rule: impl FnOnce() -> BinRule,
+    ) {
         let right = self.total.minus(left);
         let rows_min = self.limits.leaf_rows_min;
-        if left.rows < rows_min || right.rows < rows_min || left.second < SECOND_MIN || right.second < SECOND_MIN {
+        if left.rows < rows_min
+            || right.rows < rows_min
+            || left.second < SECOND_MIN
+            || right.second < SECOND_MIN
+        {
             return;
         }
         let before = self.total.score(self.limits.l2);
         let gain = left.score(l2) + right.score(l2) - before;
         if gain > before * 1e-12 && self.best.as_ref().is_none_or(|best| gain > best.gain) {
-            self.best = Some(LeafSplit { gain, feature: self.feature, rule: rule(), missing_left, left, l2 });
+            self.best = Some(LeafSplit {
+                gain,
+                feature: self.feature,
+                rule: rule(),
+                missing_left,
+                left,
+                l2,
+            });
         }
     }
 }

@@ -55,14 +55,18 @@ pub struct StepFeatures {
 /// Fails where columns are not known for all steps.
 pub(super) fn check_whole_columns(columns: &StepColumns, whole: &[&str]) -> Result<()> {
     let known = |column: &str| columns.known.get(column).copied().unwrap_or(0);
-    let Some(column) = whole.iter().find(|column| known(column) < columns.steps) else { return Ok(()) };
+    let Some(column) = whole.iter().find(|column| known(column) < columns.steps) else {
+        return Ok(());
+    };
     let message = format!(
         "`{column}` is known for {} of {} steps, and decides about the models of all",
         known(column),
         columns.steps
     );
     let fault = Fault::new(codes::LEAKAGE, message).column(*column);
-    Err(fault.hint("name a key, a column that `future_rows` carries on, or one under the label's `known`"))
+    Err(fault.hint(
+        "name a key, a column that `future_rows` carries on, or one under the label's `known`",
+    ))
 }
 
 impl StepModels {
@@ -79,11 +83,18 @@ impl StepModels {
         for step in 1..=columns.steps {
             let fields = features.dense.iter().chain(&features.categorical);
             let allowed: Arc<[bool]> = fields
-                .flat_map(|field| std::iter::repeat_n(known(&field.column) >= step, field.width as usize))
+                .flat_map(|field| {
+                    std::iter::repeat_n(known(&field.column) >= step, field.width as usize)
+                })
                 .collect();
             if !allowed.contains(&true) {
-                let fault = Fault::new(codes::BAD_VALUE, format!("no feature is known {step} steps ahead"));
-                return Err(fault.hint("add lags or windows that end as far back as the horizon, or shorten it"));
+                let fault = Fault::new(
+                    codes::BAD_VALUE,
+                    format!("no feature is known {step} steps ahead"),
+                );
+                return Err(fault.hint(
+                    "add lags or windows that end as far back as the horizon, or shorten it",
+                ));
             }
             match all.last_mut() {
                 Some(last) if last.allowed == allowed => last.steps += 1,
@@ -109,13 +120,24 @@ impl StepModels {
     /// The model of each row, given the steps of rows.
     pub fn of_rows(&self, steps: &ArrayRef) -> Result<Vec<usize>> {
         let steps = steps.as_primitive_opt::<UInt32Type>();
-        let steps = steps.ok_or_else(|| Fault::internal("steps of the horizon that are no numbers"))?;
+        let steps =
+            steps.ok_or_else(|| Fault::internal("steps of the horizon that are no numbers"))?;
         let model = |row: usize| {
-            let step = if steps.is_valid(row) { steps.value(row) } else { 0 };
-            let model = (step as usize).checked_sub(1).and_then(|step| self.models.get(step));
+            let step = if steps.is_valid(row) {
+                steps.value(row)
+            } else {
+                0
+            };
+            let model = (step as usize)
+                .checked_sub(1)
+                .and_then(|step| self.models.get(step));
             model.map(|model| *model as usize).ok_or_else(|| {
-                let message = format!("the model has {} steps, and a row lies {step} steps ahead", self.models.len());
-                Fault::new(codes::BAD_VALUE, message).hint("train the model again: the horizon has changed")
+                let message = format!(
+                    "the model has {} steps, and a row lies {step} steps ahead",
+                    self.models.len()
+                );
+                Fault::new(codes::BAD_VALUE, message)
+                    .hint("train the model again: the horizon has changed")
             })
         };
         (0..steps.len()).map(model).collect()
@@ -131,24 +153,44 @@ mod tests {
 
     fn features(columns: &[&str]) -> BatchFeatures {
         BatchFeatures {
-            dense: columns.iter().map(|name| FeatureField::new(*name)).collect(),
+            dense: columns
+                .iter()
+                .map(|name| FeatureField::new(*name))
+                .collect(),
             ..BatchFeatures::default()
         }
     }
 
     fn columns(known: &[(&str, u64)]) -> StepColumns {
-        StepColumns { steps: 4, known: known.iter().map(|(name, ahead)| ((*name).to_owned(), *ahead)).collect() }
+        StepColumns {
+            steps: 4,
+            known: known
+                .iter()
+                .map(|(name, ahead)| ((*name).to_owned(), *ahead))
+                .collect(),
+        }
     }
 
     #[test]
     fn steps_with_the_same_features_share_a_model() {
         let known = columns(&[("near", 1), ("far", 4), ("middle", 3), ("unknown", 0)]);
-        let (models, of_models) =
-            StepModels::divide(&known, &features(&["near", "far", "middle", "unknown"]), &["far"]).unwrap();
+        let (models, of_models) = StepModels::divide(
+            &known,
+            &features(&["near", "far", "middle", "unknown"]),
+            &["far"],
+        )
+        .unwrap();
         let allowed: Vec<Vec<bool>> = of_models.iter().map(|own| own.allowed.to_vec()).collect();
-        let expected = [vec![true, true, true, false], vec![false, true, true, false], vec![false, true, false, false]];
+        let expected = [
+            vec![true, true, true, false],
+            vec![false, true, true, false],
+            vec![false, true, false, false],
+        ];
         assert_eq!(allowed, expected);
-        assert_eq!(of_models.iter().map(|own| own.steps).collect::<Vec<_>>(), [1, 2, 1]);
+        assert_eq!(
+            of_models.iter().map(|own| own.steps).collect::<Vec<_>>(),
+            [1, 2, 1]
+        );
         assert_eq!((models.count(), models.check().is_ok()), (3, true));
         let steps: ArrayRef = Arc::new(UInt32Array::from(vec![4, 1, 2, 3]));
         assert_eq!(models.of_rows(&steps).unwrap(), [2, 0, 1, 1]);
@@ -161,10 +203,18 @@ mod tests {
     #[test]
     fn what_is_not_known_far_enough_ahead_is_refused() {
         let known = columns(&[("near", 1), ("far", 4)]);
-        let fault = |own: &[&str], whole: &[&str]| StepModels::divide(&known, &features(own), whole).unwrap_err();
+        let fault = |own: &[&str], whole: &[&str]| {
+            StepModels::divide(&known, &features(own), whole).unwrap_err()
+        };
         assert_eq!(fault(&["near"], &[]).code(), codes::BAD_VALUE);
         assert_eq!(fault(&["far"], &["near"]).code(), codes::LEAKAGE);
-        for broken in [vec![], vec![1, 2], vec![0, 2], vec![0, 1, 0], vec![0, u32::MAX]] {
+        for broken in [
+            vec![],
+            vec![1, 2],
+            vec![0, 2],
+            vec![0, 1, 0],
+            vec![0, u32::MAX],
+        ] {
             assert!(StepModels { models: broken }.check().is_err());
         }
     }

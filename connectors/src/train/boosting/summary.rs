@@ -53,24 +53,64 @@ pub struct TrainingSummary {
 impl TrainingSummary {
     /// Of what predicts for groups without a model, and of groups where the training has some.
     pub fn new(fallbacks: GroupFallbacks, groups: Option<Vec<GroupResult>>) -> TrainingSummary {
-        let GroupFallbacks { over_all, parents, column, .. } = fallbacks;
-        let curve = over_all.first().map(|model| curve(&model.losses)).unwrap_or_default();
+        let GroupFallbacks {
+            over_all,
+            parents,
+            column,
+            ..
+        } = fallbacks;
+        let curve = over_all
+            .first()
+            .map(|model| curve(&model.losses))
+            .unwrap_or_default();
         let own: Vec<ErrorSums> = over_all.iter().map(|model| model.card.errors).collect();
-        let errors = if groups.is_some() { vec![ErrorSums::default(); own.len()] } else { own };
-        let mut summary = TrainingSummary { models: over_all, parents: 0, column, errors, groups: None, curve };
+        let errors = if groups.is_some() {
+            vec![ErrorSums::default(); own.len()]
+        } else {
+            own
+        };
+        let mut summary = TrainingSummary {
+            models: over_all,
+            parents: 0,
+            column,
+            errors,
+            groups: None,
+            curve,
+        };
         let Some(groups) = groups else { return summary };
-        let mut report = GroupTrainingReport { groups: groups.len() as u64, ..GroupTrainingReport::default() };
-        for GroupResult { name, rows, outcome } in groups {
+        let mut report = GroupTrainingReport {
+            groups: groups.len() as u64,
+            ..GroupTrainingReport::default()
+        };
+        for GroupResult {
+            name,
+            rows,
+            outcome,
+        } in groups
+        {
             match outcome {
-                GroupOutcome::Fallback { reason, predicted_by, errors } => {
+                GroupOutcome::Fallback {
+                    reason,
+                    predicted_by,
+                    errors,
+                } => {
                     summary.add_errors(errors);
                     report.fallbacks += 1;
                     if report.fallback_reasons.len() < REASONS_MAX {
-                        report.fallback_reasons.push(GroupFallback { group: name, rows, reason, predicted_by });
+                        report.fallback_reasons.push(GroupFallback {
+                            group: name,
+                            rows,
+                            reason,
+                            predicted_by,
+                        });
                     }
                 }
                 GroupOutcome::Fitted(FittedGroup { models, reused }) => {
-                    let count = if reused { &mut report.reused } else { &mut report.trained };
+                    let count = if reused {
+                        &mut report.reused
+                    } else {
+                        &mut report.trained
+                    };
                     *count += 1;
                     summary.add_errors(models.iter().map(|model| model.card.errors).collect());
                     summary.models.extend(models);
@@ -80,7 +120,8 @@ impl TrainingSummary {
         report.parents = parents.len() as u64;
         let mut parents: Vec<_> = parents.into_iter().collect();
         parents.sort_by(|a, b| a.0.cmp(&b.0));
-        let parents: Vec<FittedModel> = parents.into_iter().flat_map(|(_, models)| models).collect();
+        let parents: Vec<FittedModel> =
+            parents.into_iter().flat_map(|(_, models)| models).collect();
         summary.parents = parents.len();
         summary.models.extend(parents);
         summary.groups = Some(report);
@@ -88,21 +129,38 @@ impl TrainingSummary {
     }
 
     fn add_errors(&mut self, errors: Vec<ErrorSums>) {
-        self.errors.iter_mut().zip(errors).for_each(|(sum, own)| sum.merge(own));
+        self.errors
+            .iter_mut()
+            .zip(errors)
+            .for_each(|(sum, own)| sum.merge(own));
     }
 
     /// Losses and metrics, as those of one epoch.
     pub fn epoch(&self, config: &BoostingConfig, outputs: &[BoostedOutput]) -> EpochReport {
         // Of groups, the models over all rows count where there are no others.
         let own = &self.models[..self.models.len() - self.parents];
-        let skipped = if self.groups.is_some() && own.len() > outputs.len() { outputs.len() } else { 0 };
-        let points = own.iter().skip(skipped).filter(|model| model.card.quantile.is_none());
+        let skipped = if self.groups.is_some() && own.len() > outputs.len() {
+            outputs.len()
+        } else {
+            0
+        };
+        let points = own
+            .iter()
+            .skip(skipped)
+            .filter(|model| model.card.quantile.is_none());
         let (lost, rows) = points.fold((0.0, 0), |(lost, rows), model| {
-            (lost + model.card.learned_loss * model.card.rows as f64, rows + model.card.rows)
+            (
+                lost + model.card.learned_loss * model.card.rows as f64,
+                rows + model.card.rows,
+            )
         });
         EpochReport {
             epoch: 0,
-            step: self.models.iter().map(|model| model.ensemble.trees.len() as u64).sum(),
+            step: self
+                .models
+                .iter()
+                .map(|model| model.ensemble.trees.len() as u64)
+                .sum(),
             loss: lost / rows.max(1) as f64,
             learning_rate: config.learning_rate,
             validation: self.metrics(outputs),
@@ -114,16 +172,27 @@ impl TrainingSummary {
         let mut sums: Vec<(Option<f64>, ErrorSums)> = Vec::new();
         for (output, errors) in outputs.iter().zip(&self.errors) {
             let errors = errors.times(output.features.as_ref().map_or(1, |own| own.steps));
-            match sums.iter_mut().find(|(quantile, _)| *quantile == output.quantile) {
+            match sums
+                .iter_mut()
+                .find(|(quantile, _)| *quantile == output.quantile)
+            {
                 Some((_, sum)) => sum.merge(errors),
                 None => sums.push((output.quantile, errors)),
             }
         }
-        let mut metrics = sums.first().map(|(_, errors)| errors.metrics()).unwrap_or_default();
+        let mut metrics = sums
+            .first()
+            .map(|(_, errors)| errors.metrics())
+            .unwrap_or_default();
         for (quantile, errors) in sums {
-            let (Some(quantile), mean) = (quantile, errors.loss / errors.weight) else { continue };
+            let (Some(quantile), mean) = (quantile, errors.loss / errors.weight) else {
+                continue;
+            };
             if mean.is_finite() {
-                metrics.insert(format!("pinball_q{}", (quantile * 1e10).round() / 1e8), mean);
+                metrics.insert(
+                    format!("pinball_q{}", (quantile * 1e10).round() / 1e8),
+                    mean,
+                );
             }
         }
         metrics
@@ -132,7 +201,9 @@ impl TrainingSummary {
     /// Numbers in all trees.
     pub fn parameters(&self) -> u64 {
         let trees = self.models.iter().flat_map(|model| &model.ensemble.trees);
-        trees.map(|tree| (tree.nodes.len() + tree.leaves.len()) as u64).sum()
+        trees
+            .map(|tree| (tree.nodes.len() + tree.leaves.len()) as u64)
+            .sum()
     }
 }
 
@@ -140,5 +211,8 @@ fn curve(losses: &[f64]) -> Vec<(u64, f64)> {
     let step = losses.len().div_ceil(CURVE_POINTS_MAX).max(1);
     let last = losses.len().saturating_sub(1);
     let wanted = |round: &usize| (*round + 1).is_multiple_of(step) || *round == last;
-    (0..losses.len()).filter(wanted).map(|round| (round as u64 + 1, losses[round])).collect()
+    (0..losses.len())
+        .filter(wanted)
+        .map(|round| (round as u64 + 1, losses[round]))
+        .collect()
 }

@@ -26,7 +26,11 @@ pub struct RowFeatures<'a> {
 
 impl FeatureTable {
     pub fn new(numbers: usize, ids: usize) -> FeatureTable {
-        FeatureTable { numbers, ids, ..FeatureTable::default() }
+        FeatureTable {
+            numbers,
+            ids,
+            ..FeatureTable::default()
+        }
     }
 
     /// Features per row.

@@ -47,7 +47,10 @@ const ROW_STATE_BYTES: u64 = 8 + 16 + 8 + 8;
 pub fn run(config: &BoostingConfig, course: &TrainingContext<'_>) -> Result<TrainingOutput> {
     let features = &course.rows.features;
     if features.dense.is_empty() && features.categorical.is_empty() {
-        let fault = Fault::new(codes::EMPTY, "there is nothing to learn from: no column is a number");
+        let fault = Fault::new(
+            codes::EMPTY,
+            "there is nothing to learn from: no column is a number",
+        );
         return Err(fault.hint("name columns under `dense` or `categorical`"));
     }
     BoostingRun::new(config, course)?.run()
@@ -70,7 +73,9 @@ struct BoostingRun<'a> {
 impl<'a> BoostingRun<'a> {
     fn new(config: &'a BoostingConfig, course: &'a TrainingContext<'a>) -> Result<BoostingRun<'a>> {
         let features = &course.rows.features;
-        let width = |fields: &[forebay_feed::FeatureField]| fields.iter().map(|field| field.width as usize).sum();
+        let width = |fields: &[forebay_feed::FeatureField]| {
+            fields.iter().map(|field| field.width as usize).sum()
+        };
         let shape = RowShape {
             numbers: width(&features.dense),
             ids: width(&features.categorical),
@@ -79,7 +84,8 @@ impl<'a> BoostingRun<'a> {
         let columns = json!([features.dense, features.categorical, config.by]);
         let (steps, of_steps) = match &course.steps {
             Some(columns) => {
-                let (models, of_models) = StepModels::divide(columns, features, &config.whole_columns())?;
+                let (models, of_models) =
+                    StepModels::divide(columns, features, &config.whole_columns())?;
                 (Some(models), of_models)
             }
             None => (None, Vec::new()),
@@ -111,21 +117,34 @@ impl<'a> BoostingRun<'a> {
         while let Some(bytes) = self.course.finished_part(self.parts)? {
             self.parts += 1;
             let words = TensorFile::read(&bytes)?.words;
-            let cards: Vec<GroupModelCard> = serde_json::from_str(&words)
-                .map_err(|error| Fault::new(codes::CORRUPT, "a part of a training cannot be read").cause(error))?;
-            self.fitter.remember(cards, decode_ensembles(&bytes, self.shape.features())?)?;
+            let cards: Vec<GroupModelCard> = serde_json::from_str(&words).map_err(|error| {
+                Fault::new(codes::CORRUPT, "a part of a training cannot be read").cause(error)
+            })?;
+            self.fitter
+                .remember(cards, decode_ensembles(&bytes, self.shape.features())?)?;
         }
         Ok(())
     }
 
     fn run(mut self) -> Result<TrainingOutput> {
         let limit = self.course.memory_bytes / 2;
-        let (learn_rows, validation_rows) =
-            (self.course.rows.rows(), self.course.validation.map_or(0, |fed| fed.rows()));
-        let sample = |rows: u64| self.config.sample_rows.map_or(rows, |sample| rows.min(sample));
+        let (learn_rows, validation_rows) = (
+            self.course.rows.rows(),
+            self.course.validation.map_or(0, |fed| fed.rows()),
+        );
+        let sample = |rows: u64| {
+            self.config
+                .sample_rows
+                .map_or(rows, |sample| rows.min(sample))
+        };
         let needed = training_bytes(self.shape, sample(learn_rows), sample(validation_rows));
         let grouped = !self.config.by.is_empty();
-        check_memory(needed, if grouped { limit / 4 * 3 } else { limit }, "the model over all rows", "")?;
+        check_memory(
+            needed,
+            if grouped { limit / 4 * 3 } else { limit },
+            "the model over all rows",
+            "",
+        )?;
 
         // One read: each row goes to the sample of all rows and to its group.
         let bytes = (learn_rows + validation_rows) * self.shape.bytes();
@@ -133,32 +152,54 @@ impl<'a> BoostingRun<'a> {
         let held_max = if grouped { limit - needed } else { 0 };
         let bytes = if grouped { bytes } else { 0 };
         // Rows of groups above go to those of each level, too.
-        let levels = if self.config.fallback == GroupFallbackKind::Parent { self.config.by.len() - 1 } else { 0 };
+        let levels = if self.config.fallback == GroupFallbackKind::Parent {
+            self.config.by.len() - 1
+        } else {
+            0
+        };
         let share = held_max / (1 + levels as u64);
         let mut divider = GroupDivider::new(self.shape, bytes, share, scratch.as_ref())?;
         let above = bytes * levels as u64;
-        let mut parents = GroupDivider::new(self.shape, above, share * levels as u64, scratch.as_ref())?;
+        let mut parents =
+            GroupDivider::new(self.shape, above, share * levels as u64, scratch.as_ref())?;
         let mut all = GroupRows {
             learn: FeatureTable::new(self.shape.numbers, self.shape.ids),
             validate: FeatureTable::new(self.shape.numbers, self.shape.ids),
         };
-        let policy = LabelPolicy { objective: self.config.objective(), non_finite: self.config.non_finite };
-        let feeds = [Some((self.course.rows, false)), self.course.validation.map(|fed| (fed, true))];
+        let policy = LabelPolicy {
+            objective: self.config.objective(),
+            non_finite: self.config.non_finite,
+        };
+        let feeds = [
+            Some((self.course.rows, false)),
+            self.course.validation.map(|fed| (fed, true)),
+        ];
         for (fed, validate) in feeds.into_iter().flatten() {
             let (mut row, rows) = (0, fed.rows());
             let mut skipped = 0;
-            let table = if validate { &mut all.validate } else { &mut all.learn };
+            let table = if validate {
+                &mut all.validate
+            } else {
+                &mut all.learn
+            };
             read_rows(fed, self.course, policy, &mut |read: ReadRows| {
                 skipped += read.skipped;
                 take_sample(table, &read.table, (row, rows), self.config.sample_rows);
                 row += read.table.rows() as u64;
                 (1..=levels).try_for_each(|level| parents.add(&read, validate, level))?;
-                if grouped { divider.add(&read, validate, self.config.by.len()) } else { Ok(()) }
+                if grouped {
+                    divider.add(&read, validate, self.config.by.len())
+                } else {
+                    Ok(())
+                }
             })?;
             self.skipped += skipped;
         }
         if all.learn.rows() == 0 || (0..all.learn.rows()).all(|row| all.learn.weight(row) == 0.0) {
-            let fault = Fault::new(codes::EMPTY, "no row counts: all are left out or have weight 0");
+            let fault = Fault::new(
+                codes::EMPTY,
+                "no row counts: all are left out or have weight 0",
+            );
             return Err(fault.hint("look at `weight`, and at what `non_finite: skip` leaves out"));
         }
 
@@ -166,7 +207,12 @@ impl<'a> BoostingRun<'a> {
         let column = match &self.config.fallback {
             GroupFallbackKind::Column(column) => {
                 let dense = &self.course.rows.features.dense;
-                Some(ColumnFallback::new(column, dense, &self.fitter.outputs, &all.learn)?)
+                Some(ColumnFallback::new(
+                    column,
+                    dense,
+                    &self.fitter.outputs,
+                    &all.learn,
+                )?)
             }
             GroupFallbackKind::AllRows | GroupFallbackKind::Parent => None,
         };
@@ -176,7 +222,9 @@ impl<'a> BoostingRun<'a> {
         if grouped {
             let (divided, above) = (divider.finish()?, parents.finish()?);
             let limit = limit.saturating_sub(divided.held_bytes());
-            for GroupResult { name, outcome, .. } in self.train_parents(&divided, above, &fallbacks, limit)? {
+            for GroupResult { name, outcome, .. } in
+                self.train_parents(&divided, above, &fallbacks, limit)?
+            {
                 if let GroupOutcome::Fitted(fitted) = outcome {
                     fallbacks.parents.insert(name, fitted.models);
                 }
@@ -185,7 +233,11 @@ impl<'a> BoostingRun<'a> {
             groups = self.train_groups(divided, &|_| true, &fallbacks, limit)?;
         }
         let groups = grouped.then_some(groups);
-        self.finish(learn_rows, validation_rows, TrainingSummary::new(fallbacks, groups))
+        self.finish(
+            learn_rows,
+            validation_rows,
+            TrainingSummary::new(fallbacks, groups),
+        )
     }
 
     /// Trains the groups above those that have too few rows: of each the nearest that has enough.
@@ -197,11 +249,18 @@ impl<'a> BoostingRun<'a> {
         limit: u64,
     ) -> Result<Vec<GroupResult>> {
         let min_rows = self.config.group_rows_min();
-        let rows: HashMap<&GroupName, u64> = above.names.iter().zip(above.rows.iter().copied()).collect();
-        let small = groups.names.iter().zip(&groups.rows).filter(|(_, rows)| **rows < min_rows);
+        let rows: HashMap<&GroupName, u64> =
+            above.names.iter().zip(above.rows.iter().copied()).collect();
+        let small = groups
+            .names
+            .iter()
+            .zip(&groups.rows)
+            .filter(|(_, rows)| **rows < min_rows);
         let nearest = small.filter_map(|(name, _)| {
             let parents = (1..name.len()).rev().map(|values| name[..values].to_vec());
-            parents.into_iter().find(|parent| rows.get(parent).is_some_and(|rows| *rows >= min_rows))
+            parents
+                .into_iter()
+                .find(|parent| rows.get(parent).is_some_and(|rows| *rows >= min_rows))
         });
         let wanted: HashSet<GroupName> = nearest.collect();
         drop(rows);
@@ -230,13 +289,21 @@ impl<'a> BoostingRun<'a> {
                 groups.extend(group_results(&divided, &own, outcomes));
                 continue;
             }
-            let side_by_side = self.side_by_side(&own, limit.saturating_sub(held), &divided.names)?;
+            let side_by_side =
+                self.side_by_side(&own, limit.saturating_sub(held), &divided.names)?;
             for chunk in own.chunks(PART_GROUPS) {
                 let outcomes = self.train_chunk(chunk, &divided.names, fallbacks, side_by_side)?;
                 self.keep_part(&outcomes)?;
                 groups.extend(group_results(&divided, chunk, outcomes));
                 let (done, all) = (groups.len() as u64, divided.names.len() as u64);
-                self.tell(done, all, fallbacks.over_all.first().map_or(0.0, |model| model.card.learned_loss));
+                self.tell(
+                    done,
+                    all,
+                    fallbacks
+                        .over_all
+                        .first()
+                        .map_or(0.0, |model| model.card.learned_loss),
+                );
             }
         }
         groups.sort_by(|a, b| a.name.cmp(&b.name));
@@ -244,12 +311,25 @@ impl<'a> BoostingRun<'a> {
     }
 
     /// How many groups of a part are trained at once.
-    fn side_by_side(&self, groups: &[(u32, GroupRows)], limit: u64, names: &[GroupName]) -> Result<usize> {
-        let rows = |(_, rows): &(u32, GroupRows)| (rows.learn.rows() as u64, rows.validate.rows() as u64);
+    fn side_by_side(
+        &self,
+        groups: &[(u32, GroupRows)],
+        limit: u64,
+        names: &[GroupName],
+    ) -> Result<usize> {
+        let rows =
+            |(_, rows): &(u32, GroupRows)| (rows.learn.rows() as u64, rows.validate.rows() as u64);
         // Rows are held already; those that a model is trained on are sampled from them.
         let own = |group| training_bytes(self.shape, rows(group).0, rows(group).1);
-        let Some(largest) = groups.iter().max_by_key(|group| own(group)) else { return Ok(1) };
-        check_memory(own(largest), limit, "the group ", &group_text(&names[largest.0 as usize]))?;
+        let Some(largest) = groups.iter().max_by_key(|group| own(group)) else {
+            return Ok(1);
+        };
+        check_memory(
+            own(largest),
+            limit,
+            "the group ",
+            &group_text(&names[largest.0 as usize]),
+        )?;
         let together = limit / own(largest).max(1);
         Ok((together.min(self.course.threads as u64) as usize).max(1))
     }
@@ -259,20 +339,49 @@ impl<'a> BoostingRun<'a> {
         let rounds = u64::from(self.config.rounds);
         let checkpoint = self.checkpoint()?;
         let (parts, told, rate) = (self.parts, self.told, self.config.learning_rate);
-        let mut watch = OverAllWatch { course, rounds, checkpoint, told, parts, rate };
-        let fitted = self.fitter.fit(&Vec::new(), rows, FitThreads { each: course.threads, groups: 1 }, &mut watch);
+        let mut watch = OverAllWatch {
+            course,
+            rounds,
+            checkpoint,
+            told,
+            parts,
+            rate,
+        };
+        let fitted = self.fitter.fit(
+            &Vec::new(),
+            rows,
+            FitThreads {
+                each: course.threads,
+                groups: 1,
+            },
+            &mut watch,
+        );
         (self.told, self.parts) = (watch.told, watch.parts);
-        Ok(fitted.map_err(|fault| fault.note("in the model over all rows"))?.models)
+        Ok(fitted
+            .map_err(|fault| fault.note("in the model over all rows"))?
+            .models)
     }
 
     /// How far an earlier run came with which model over all rows.
     fn checkpoint(&self) -> Result<Option<(String, BoostingState)>> {
-        let Some(bytes) = self.course.checkpoint()? else { return Ok(None) };
+        let Some(bytes) = self.course.checkpoint()? else {
+            return Ok(None);
+        };
         let fault = |error| Fault::new(codes::CORRUPT, "a checkpoint cannot be read").cause(error);
         let words = TensorFile::read(&bytes)?.words;
         let (id, losses, best, stopped) = serde_json::from_str(&words).map_err(fault)?;
         let ensembles = decode_ensembles(&bytes, self.shape.features())?;
-        Ok(ensembles.into_iter().next().map(|ensemble| (id, BoostingState { ensemble, best, losses, stopped })))
+        Ok(ensembles.into_iter().next().map(|ensemble| {
+            (
+                id,
+                BoostingState {
+                    ensemble,
+                    best,
+                    losses,
+                    stopped,
+                },
+            )
+        }))
     }
 
     fn train_chunk(
@@ -288,7 +397,12 @@ impl<'a> BoostingRun<'a> {
         })
     }
 
-    fn train_group(&self, name: &GroupName, rows: &GroupRows, fallbacks: &GroupFallbacks) -> Result<GroupOutcome> {
+    fn train_group(
+        &self,
+        name: &GroupName,
+        rows: &GroupRows,
+        fallbacks: &GroupFallbacks,
+    ) -> Result<GroupOutcome> {
         self.course.check()?;
         let (count, min_rows) = (rows.learn.rows() as u64, self.config.group_rows_min());
         if count < min_rows {
@@ -297,17 +411,37 @@ impl<'a> BoostingRun<'a> {
         }
         let sampled = sample_group(rows, self.config.sample_rows);
         let rows = sampled.as_ref().unwrap_or(rows);
-        let threads = FitThreads { each: 1, groups: self.course.threads.max(1) };
-        match self.fitter.fit_group(name, rows, threads, &mut GroupWatch { course: self.course })? {
+        let threads = FitThreads {
+            each: 1,
+            groups: self.course.threads.max(1),
+        };
+        match self.fitter.fit_group(
+            name,
+            rows,
+            threads,
+            &mut GroupWatch {
+                course: self.course,
+            },
+        )? {
             Ok(fitted) => Ok(GroupOutcome::Fitted(fitted)),
             Err(reason) => Ok(self.fallback(name, rows, fallbacks, reason)),
         }
     }
 
     /// A group that others predict for.
-    fn fallback(&self, name: &GroupName, rows: &GroupRows, fallbacks: &GroupFallbacks, reason: String) -> GroupOutcome {
+    fn fallback(
+        &self,
+        name: &GroupName,
+        rows: &GroupRows,
+        fallbacks: &GroupFallbacks,
+        reason: String,
+    ) -> GroupOutcome {
         let (predicted_by, errors) = fallbacks.errors(&self.fitter, name, &rows.validate);
-        GroupOutcome::Fallback { reason, predicted_by, errors }
+        GroupOutcome::Fallback {
+            reason,
+            predicted_by,
+            errors,
+        }
     }
 
     /// Trains groups on workers, but for those that have too few rows or a model already.
@@ -325,17 +459,26 @@ impl<'a> BoostingRun<'a> {
             let sampled = sample_group(rows, self.config.sample_rows);
             let is_small = (rows.learn.rows() as u64) < self.config.group_rows_min();
             let is_here = is_small || self.fitter.knows(name, sampled.as_ref().unwrap_or(rows))?;
-            outcomes.push(if is_here { Some(self.train_group(name, rows, fallbacks)?) } else { None });
+            outcomes.push(if is_here {
+                Some(self.train_group(name, rows, fallbacks)?)
+            } else {
+                None
+            });
             if !is_here {
                 away.push(at);
             }
         }
-        let each = away.len().div_ceil(slots.max(1) * PARTS_PER_SLOT).clamp(1, PART_GROUPS);
+        let each = away
+            .len()
+            .div_ceil(slots.max(1) * PARTS_PER_SLOT)
+            .clamp(1, PART_GROUPS);
         let chunks: Vec<&[usize]> = away.chunks(each).collect();
         let steps: Vec<StepFeatures> = self.fitter.step_features();
         let encode = |chunk: &&[usize]| {
-            let sampled: Vec<_> =
-                chunk.iter().map(|at| sample_group(&groups[*at].1, self.config.sample_rows)).collect();
+            let sampled: Vec<_> = chunk
+                .iter()
+                .map(|at| sample_group(&groups[*at].1, self.config.sample_rows))
+                .collect();
             let own = chunk.iter().zip(&sampled).map(|(at, sampled)| {
                 let (number, rows) = &groups[*at];
                 (&names[*number as usize], sampled.as_ref().unwrap_or(rows))
@@ -347,7 +490,11 @@ impl<'a> BoostingRun<'a> {
             let fits = decode_fits(&bytes, self.shape.features())?;
             let chunk = chunks.get(part).filter(|chunk| chunk.len() == fits.len());
             let chunk = chunk.ok_or_else(|| Fault::internal("a worker trained other groups"))?;
-            let trained: Vec<&FittedModel> = fits.iter().filter_map(|fit| fit.as_ref().ok()).flatten().collect();
+            let trained: Vec<&FittedModel> = fits
+                .iter()
+                .filter_map(|fit| fit.as_ref().ok())
+                .flatten()
+                .collect();
             if !trained.is_empty() {
                 save_part(course, kept, &trained)?;
                 kept += 1;
@@ -355,7 +502,10 @@ impl<'a> BoostingRun<'a> {
             for (at, fit) in chunk.iter().zip(fits) {
                 let (number, rows) = &groups[*at];
                 outcomes[*at] = Some(match fit {
-                    Ok(models) => GroupOutcome::Fitted(FittedGroup { models, reused: false }),
+                    Ok(models) => GroupOutcome::Fitted(FittedGroup {
+                        models,
+                        reused: false,
+                    }),
                     Err(reason) => self.fallback(&names[*number as usize], rows, fallbacks, reason),
                 });
             }
@@ -363,13 +513,19 @@ impl<'a> BoostingRun<'a> {
         })?;
         self.parts = kept;
         let missing = || Fault::internal("a group that no worker trained");
-        outcomes.into_iter().map(|outcome| outcome.ok_or_else(missing)).collect()
+        outcomes
+            .into_iter()
+            .map(|outcome| outcome.ok_or_else(missing))
+            .collect()
     }
 
     /// Keeps what a run that goes on after this one need not train again.
     fn keep_part(&mut self, outcomes: &[GroupOutcome]) -> Result<()> {
         let trained = outcomes.iter().filter_map(|outcome| match outcome {
-            GroupOutcome::Fitted(FittedGroup { models, reused: false }) => Some(models),
+            GroupOutcome::Fitted(FittedGroup {
+                models,
+                reused: false,
+            }) => Some(models),
             _ => None,
         });
         let trained: Vec<&FittedModel> = trained.flatten().collect();
@@ -384,11 +540,22 @@ impl<'a> BoostingRun<'a> {
     fn tell(&mut self, round: u64, rounds: u64, loss: f64) {
         if self.told.elapsed() >= REPORT_INTERVAL {
             self.told = Instant::now();
-            self.course.emit(step_event(self.course, self.config.learning_rate, round, rounds, loss));
+            self.course.emit(step_event(
+                self.course,
+                self.config.learning_rate,
+                round,
+                rounds,
+                loss,
+            ));
         }
     }
 
-    fn finish(self, rows: u64, validation_rows: u64, summary: TrainingSummary) -> Result<TrainingOutput> {
+    fn finish(
+        self,
+        rows: u64,
+        validation_rows: u64,
+        summary: TrainingSummary,
+    ) -> Result<TrainingOutput> {
         let epoch = summary.epoch(self.config, &self.fitter.outputs);
         self.course.emit(Event::TrainingEpoch {
             sink: self.course.sink().to_owned(),
@@ -400,7 +567,11 @@ impl<'a> BoostingRun<'a> {
             non_finite: 0,
             skipped_rows: self.skipped,
         });
-        if let Some(report) = summary.groups.as_ref().filter(|report| report.fallbacks > 0) {
+        if let Some(report) = summary
+            .groups
+            .as_ref()
+            .filter(|report| report.fallbacks > 0)
+        {
             let message = format!(
                 "{} of {} groups of `{}` have no model of their own: {} predicts for them",
                 report.fallbacks,
@@ -433,9 +604,13 @@ impl<'a> BoostingRun<'a> {
             fallback: summary.column,
             models: models.iter().map(|model| model.card.clone()).collect(),
         };
-        let files = write_boosted_model(self.course, self.config.non_finite, card, &learned, |words| {
-            encode_ensembles(models.iter().map(|model| &model.ensemble), words)
-        })?;
+        let files = write_boosted_model(
+            self.course,
+            self.config.non_finite,
+            card,
+            &learned,
+            |words| encode_ensembles(models.iter().map(|model| &model.ensemble), words),
+        )?;
         Ok(TrainingOutput { files, learned })
     }
 }
@@ -452,13 +627,23 @@ fn check_memory(needed: u64, limit: u64, what: &str, group: &str) -> Result<()> 
     if needed <= limit {
         return Ok(());
     }
-    let message = format!("{what}{group} would hold {} MiB, and may hold {}", needed.div_ceil(1 << 20), limit >> 20);
-    Err(Fault::new(codes::MEMORY, message)
-        .hint("let it learn from fewer rows (`sample_rows`), name fewer columns, or raise --memory"))
+    let message = format!(
+        "{what}{group} would hold {} MiB, and may hold {}",
+        needed.div_ceil(1 << 20),
+        limit >> 20
+    );
+    Err(Fault::new(codes::MEMORY, message).hint(
+        "let it learn from fewer rows (`sample_rows`), name fewer columns, or raise --memory",
+    ))
 }
 
 /// Fails where training a group takes more memory than this.
-pub fn check_group_memory(shape: RowShape, rows: &GroupRows, limit: u64, name: &GroupName) -> Result<()> {
+pub fn check_group_memory(
+    shape: RowShape,
+    rows: &GroupRows,
+    limit: u64,
+    name: &GroupName,
+) -> Result<()> {
     let needed = training_bytes(shape, rows.learn.rows() as u64, rows.validate.rows() as u64);
     check_memory(needed, limit, "the group ", &group_text(name))
 }
@@ -471,7 +656,11 @@ fn group_results<'d>(
 ) -> impl Iterator<Item = GroupResult> + 'd {
     groups.iter().zip(outcomes).map(|((number, _), outcome)| {
         let number = *number as usize;
-        GroupResult { name: divided.names[number].clone(), rows: divided.rows[number], outcome }
+        GroupResult {
+            name: divided.names[number].clone(),
+            rows: divided.rows[number],
+            outcome,
+        }
     })
 }
 
@@ -487,9 +676,15 @@ struct OverAllWatch<'a> {
 
 impl FitWatch for OverAllWatch<'_> {
     fn resume(&mut self, id: &str) -> Result<Option<BoostingState>> {
-        let Some((_, state)) = self.checkpoint.take_if(|(known, _)| known == id) else { return Ok(None) };
+        let Some((_, state)) = self.checkpoint.take_if(|(known, _)| known == id) else {
+            return Ok(None);
+        };
         let (sink, step) = (self.course.sink().to_owned(), state.losses.len() as u64);
-        self.course.emit(Event::TrainingResumed { sink, step, steps: self.rounds });
+        self.course.emit(Event::TrainingResumed {
+            sink,
+            step,
+            steps: self.rounds,
+        });
         Ok(Some(state))
     }
 
@@ -502,7 +697,8 @@ impl FitWatch for OverAllWatch<'_> {
         if self.told.elapsed() >= REPORT_INTERVAL {
             self.told = Instant::now();
             let loss = state.losses.last().copied().unwrap_or_default();
-            self.course.emit(step_event(self.course, self.rate, round, self.rounds, loss));
+            self.course
+                .emit(step_event(self.course, self.rate, round, self.rounds, loss));
         }
         stop
     }
@@ -527,8 +723,12 @@ impl FitWatch for GroupWatch<'_> {
 
 fn save_part(course: &TrainingContext<'_>, part: u64, models: &[&FittedModel]) -> Result<()> {
     let cards: Vec<&GroupModelCard> = models.iter().map(|model| &model.card).collect();
-    let words = serde_json::to_string(&cards).map_err(|error| Fault::internal("a training").cause(error))?;
-    course.save_part(part, &encode_ensembles(models.iter().map(|model| &model.ensemble), words)?)
+    let words = serde_json::to_string(&cards)
+        .map_err(|error| Fault::internal("a training").cause(error))?;
+    course.save_part(
+        part,
+        &encode_ensembles(models.iter().map(|model| &model.ensemble), words)?,
+    )
 }
 
 fn encode_state(id: &str, state: &BoostingState) -> Result<Vec<u8>> {
@@ -537,6 +737,19 @@ fn encode_state(id: &str, state: &BoostingState) -> Result<Vec<u8>> {
     encode_ensembles(std::iter::once(&state.ensemble), words)
 }
 
-fn step_event(course: &TrainingContext<'_>, learning_rate: f64, step: u64, steps: u64, loss: f64) -> Event {
-    Event::TrainingStep { sink: course.sink().to_owned(), epoch: 0, step, steps, loss, learning_rate }
+fn step_event(
+    course: &TrainingContext<'_>,
+    learning_rate: f64,
+    step: u64,
+    steps: u64,
+    loss: f64,
+) -> Event {
+    Event::TrainingStep {
+        sink: course.sink().to_owned(),
+        epoch: 0,
+        step,
+        steps,
+        loss,
+        learning_rate,
+    }
 }

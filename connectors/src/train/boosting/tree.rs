@@ -38,7 +38,11 @@ impl RegressionTree {
         let mut at = if self.nodes.is_empty() { !0 } else { 0 };
         while at >= 0 {
             let node = &self.nodes[at as usize];
-            at = if self.goes_left(node, row) { node.left } else { node.right };
+            at = if self.goes_left(node, row) {
+                node.left
+            } else {
+                node.right
+            };
         }
         self.leaves[!at as usize]
     }
@@ -48,11 +52,16 @@ impl RegressionTree {
         match node.rule {
             SplitRule::Threshold(threshold) => {
                 let value = row.dense[feature];
-                if value.is_nan() { node.missing_left } else { value <= threshold }
+                if value.is_nan() {
+                    node.missing_left
+                } else {
+                    value <= threshold
+                }
             }
             SplitRule::Categories { first, count } => {
                 let ids = &self.categories[first as usize..(first + count) as usize];
-                ids.binary_search(&row.categories[feature - row.dense.len()]).is_ok()
+                ids.binary_search(&row.categories[feature - row.dense.len()])
+                    .is_ok()
             }
         }
     }
@@ -69,6 +78,8 @@ pub struct TreeEnsemble {
 impl TreeEnsemble {
     /// The result for a row.
     pub fn predict(&self, row: RowFeatures<'_>) -> f64 {
-        self.trees.iter().fold(self.base, |sum, tree| sum + f64::from(tree.predict(row)))
+        self.trees
+            .iter()
+            .fold(self.base, |sum, tree| sum + f64::from(tree.predict(row)))
     }
 }

@@ -46,7 +46,12 @@ pub trait Accelerator: ComputeDevice {
     /// # Safety
     /// The arguments are those of the kernel, and what they point to reaches as far as the kernel does.
     #[allow(unsafe_code, reason = "addresses have no types")]
-    unsafe fn launch(&self, program: &Self::Program, kernel: &'static str, arguments: &[u64]) -> Result<()>;
+    unsafe fn launch(
+        &self,
+        program: &Self::Program,
+        kernel: &'static str,
+        arguments: &[u64],
+    ) -> Result<()>;
 
     /// Multiplies matrices in the program's precision; the product is `f32`.
     ///
@@ -70,7 +75,11 @@ pub struct DeviceMatrix {
 impl DeviceMatrix {
     /// One that lies as told.
     pub(super) fn new(address: u64, stride: u64, lies: MatrixLayout) -> DeviceMatrix {
-        DeviceMatrix { address, stride, transposed: lies == MatrixLayout::Columns }
+        DeviceMatrix {
+            address,
+            stride,
+            transposed: lies == MatrixLayout::Columns,
+        }
     }
 }
 

@@ -117,7 +117,10 @@ mod tests {
         for ((name, fields), kernel) in FIELDS.iter().zip(KERNELS) {
             let of_source = structs.iter().find(|(other, _)| other == name).unwrap();
             assert_eq!(of_source.1, *fields, "{name}");
-            assert!(source.contains(&format!("EACH({kernel}, {name}) {{")), "{kernel}");
+            assert!(
+                source.contains(&format!("EACH({kernel}, {name}) {{")),
+                "{kernel}"
+            );
         }
         assert_eq!(source.matches("\nEACH(").count(), KERNELS.len());
     }

@@ -8,9 +8,12 @@ use forebay_model::{Fault, Result};
 
 use super::accelerator::{Accelerator, DeviceMatrix, MatrixProduct};
 use super::arguments::{
-    Activate, Control, Copy, Embed, Fold, Gather, Judge, KernelArguments, Move, MoveTables, Peak, Square, Unrelu,
+    Activate, Control, Copy, Embed, Fold, Gather, Judge, KernelArguments, Move, MoveTables, Peak,
+    Square, Unrelu,
 };
-use super::memory::{DeviceBuffers, DeviceModelShape, PAIRS_PER_THREAD, REPORT_BYTES, THREADS, row_stride};
+use super::memory::{
+    DeviceBuffers, DeviceModelShape, PAIRS_PER_THREAD, REPORT_BYTES, THREADS, row_stride,
+};
 use crate::feed::{DeliveredBatch, DeviceRing, DeviceStage};
 use crate::train::adam::BiasCorrection;
 use crate::train::config::{LossFunction, TrainConfig};
@@ -35,8 +38,18 @@ pub struct DeviceEngine<'a, D: Accelerator> {
 
 impl<'a, D: Accelerator> DeviceEngine<'a, D> {
     /// An engine; what it needs on the device is made with the first step.
-    pub fn new(config: &'a TrainConfig, device: &'a D, precision: Precision) -> DeviceEngine<'a, D> {
-        DeviceEngine { ring: None, learner: None, device, config, precision }
+    pub fn new(
+        config: &'a TrainConfig,
+        device: &'a D,
+        precision: Precision,
+    ) -> DeviceEngine<'a, D> {
+        DeviceEngine {
+            ring: None,
+            learner: None,
+            device,
+            config,
+            precision,
+        }
     }
 }
 
@@ -45,9 +58,19 @@ impl<D: Accelerator> TrainingEngine for DeviceEngine<'_, D> {
         Some(self.device.slot_allocator())
     }
 
-    fn step(&mut self, state: &mut TrainingState, batch: FeedBatch, pace: StepSchedule) -> Result<()> {
+    fn step(
+        &mut self,
+        state: &mut TrainingState,
+        batch: FeedBatch,
+        pace: StepSchedule,
+    ) -> Result<()> {
         if self.learner.is_none() {
-            self.learner = Some(DeviceLearner::new(self.config, self.device, self.precision, state)?);
+            self.learner = Some(DeviceLearner::new(
+                self.config,
+                self.device,
+                self.precision,
+                state,
+            )?);
             self.ring = Some(DeviceRing::new(self.device, batch.layout())?);
         }
         let (Some(learner), Some(ring)) = (&mut self.learner, &mut self.ring) else {
@@ -65,7 +88,9 @@ impl<D: Accelerator> TrainingEngine for DeviceEngine<'_, D> {
     }
 
     fn finish_steps(&mut self, state: &mut TrainingState) -> Result<()> {
-        let Some(learner) = &mut self.learner else { return Ok(()) };
+        let Some(learner) = &mut self.learner else {
+            return Ok(());
+        };
         while !learner.sent.is_empty() {
             learner.read_report()?;
         }
@@ -110,14 +135,19 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
             clip_norm: config.clip_norm,
             weight_decay: config.weight_decay,
             sent: VecDeque::new(),
-            unused: (0..STEPS_IN_FLIGHT_MAX).map(|_| device.allocate_readback(REPORT_BYTES)).collect::<Result<_>>()?,
+            unused: (0..STEPS_IN_FLIGHT_MAX)
+                .map(|_| device.allocate_readback(REPORT_BYTES))
+                .collect::<Result<_>>()?,
             told: VecDeque::new(),
         };
-        learner.buffers.upload_state(device, &learner.plan, precision, state)?;
+        learner
+            .buffers
+            .upload_state(device, &learner.plan, precision, state)?;
         for (layer, copy) in learner.plan.layers.iter().zip(&learner.buffers.copies) {
             learner.launch(&Copy {
                 count: layer.weights.len() as u64,
-                values: learner.parameter_address(&learner.buffers.layers.values, layer.weights.start),
+                values: learner
+                    .parameter_address(&learner.buffers.layers.values, layer.weights.start),
                 copy: device.address(copy),
                 width: layer.inputs as u64,
                 stride: row_stride(layer.inputs),
@@ -180,12 +210,24 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
         }
         for (number, layer) in plan.layers.iter().enumerate() {
             if layer.inputs > 0 {
-                let input = self.matrix_at(&buffers.inputs[number], layer.inputs, MatrixLayout::Rows);
-                let weights = self.matrix_at(&buffers.copies[number], layer.inputs, MatrixLayout::Columns);
+                let input =
+                    self.matrix_at(&buffers.inputs[number], layer.inputs, MatrixLayout::Rows);
+                let weights =
+                    self.matrix_at(&buffers.copies[number], layer.inputs, MatrixLayout::Columns);
                 let (k, n) = (layer.inputs as u64, layer.outputs as u64);
-                self.multiply(&MatrixProduct { m: part.rows, k, n, a: input, b: weights, c: products, c_stride: n })?;
+                self.multiply(&MatrixProduct {
+                    m: part.rows,
+                    k,
+                    n,
+                    a: input,
+                    b: weights,
+                    c: products,
+                    c_stride: n,
+                })?;
             }
-            let Some(output) = buffers.inputs.get(number + 1) else { break };
+            let Some(output) = buffers.inputs.get(number + 1) else {
+                break;
+            };
             self.launch(&Activate {
                 count: part.rows * layer.outputs as u64,
                 sums: products,
@@ -206,7 +248,11 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
         };
         self.launch(&Judge {
             count: part.rows,
-            sums: if layer.inputs > 0 { self.address(&buffers.products) } else { 0 },
+            sums: if layer.inputs > 0 {
+                self.address(&buffers.products)
+            } else {
+                0
+            },
             bias: self.parameter_address(&buffers.layers.values, layer.biases.start),
             labels: part.labels,
             weights: part.weights,
@@ -235,20 +281,44 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
             let ones = DeviceMatrix::new(self.address(&buffers.ones), 1, MatrixLayout::Rows);
             let biases = self.parameter_address(&buffers.gradient, layer.biases.start);
             let (of_columns, k) = (slopes(MatrixLayout::Columns), part.rows);
-            self.multiply(&MatrixProduct { m: outputs, k, n: 1, a: of_columns, b: ones, c: biases, c_stride: 1 })?;
+            self.multiply(&MatrixProduct {
+                m: outputs,
+                k,
+                n: 1,
+                a: of_columns,
+                b: ones,
+                c: biases,
+                c_stride: 1,
+            })?;
             if inputs == 0 {
                 continue;
             }
             let input = self.matrix_at(&buffers.inputs[number], layer.inputs, MatrixLayout::Rows);
             let weights = self.parameter_address(&buffers.gradient, layer.weights.start);
             let n = inputs;
-            self.multiply(&MatrixProduct { m: outputs, k, n, a: of_columns, b: input, c: weights, c_stride: n })?;
+            self.multiply(&MatrixProduct {
+                m: outputs,
+                k,
+                n,
+                a: of_columns,
+                b: input,
+                c: weights,
+                c_stride: n,
+            })?;
             if number == 0 && (plan.added || plan.embedded == 0) {
                 continue;
             }
             let weights = self.matrix_at(&buffers.copies[number], layer.inputs, MatrixLayout::Rows);
             let (m, k, of_rows) = (part.rows, outputs, slopes(MatrixLayout::Rows));
-            self.multiply(&MatrixProduct { m, k, n, a: of_rows, b: weights, c: products, c_stride: n })?;
+            self.multiply(&MatrixProduct {
+                m,
+                k,
+                n,
+                a: of_rows,
+                b: weights,
+                c: products,
+                c_stride: n,
+            })?;
             if let Some(before) = number.checked_sub(1) {
                 self.launch(&Unrelu {
                     count: part.rows * inputs,
@@ -273,7 +343,16 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
             false => (self.address(&buffers.products), plan.width, plan.dense, 1),
         };
         let (columns_count, peak) = (plan.embedded, self.address(&buffers.peak));
-        self.launch(&Peak { count: entries.min(THREADS), entries, columns_count, slopes, stride, first, step, peak })?;
+        self.launch(&Peak {
+            count: entries.min(THREADS),
+            entries,
+            columns_count,
+            slopes,
+            stride,
+            first,
+            step,
+            peak,
+        })?;
         self.launch(&Embed {
             count: entries,
             columns_count,
@@ -298,8 +377,17 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
             if pairs == 1 {
                 break;
             }
-            let (count, to) = (pairs.div_ceil(PAIRS_PER_THREAD), self.address(&scratch[turn % 2]));
-            self.launch(&Fold { count, from, to, pairs, each: PAIRS_PER_THREAD })?;
+            let (count, to) = (
+                pairs.div_ceil(PAIRS_PER_THREAD),
+                self.address(&scratch[turn % 2]),
+            );
+            self.launch(&Fold {
+                count,
+                from,
+                to,
+                pairs,
+                each: PAIRS_PER_THREAD,
+            })?;
             (from, pairs) = (to, count);
         }
         Ok(from)
@@ -345,12 +433,18 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
     /// AdamW.
     fn apply_adam(&self, part: &BatchAddresses) -> Result<()> {
         let (plan, buffers, StepSchedule { step, rate }) = (&self.plan, &self.buffers, self.pace);
-        let BiasCorrection { mean: mean_scale, square: square_scale } = BiasCorrection::at_step(step);
+        let BiasCorrection {
+            mean: mean_scale,
+            square: square_scale,
+        } = BiasCorrection::at_step(step);
         let (mean_scale, square_scale) = (f64::from(mean_scale), f64::from(square_scale));
         let (control, moved) = (self.address(&buffers.control), &buffers.layers);
         for (layer, copy) in plan.layers.iter().zip(&buffers.copies) {
             let kept = 1.0 - rate * self.weight_decay;
-            for (range, copy, kept) in [(&layer.weights, self.address(copy), kept), (&layer.biases, 0, 1.0)] {
+            for (range, copy, kept) in [
+                (&layer.weights, self.address(copy), kept),
+                (&layer.biases, 0, 1.0),
+            ] {
                 self.launch(&Move {
                     count: range.len() as u64,
                     gradient: self.parameter_address(&buffers.gradient, range.start),
@@ -391,13 +485,21 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
 
     /// Reads what the oldest step on its way came to.
     fn read_report(&mut self) -> Result<()> {
-        let Some((step, mut letter)) = self.sent.pop_front() else { return Ok(()) };
+        let Some((step, mut letter)) = self.sent.pop_front() else {
+            return Ok(());
+        };
         let mut report = [0.0_f64; REPORT_BYTES / 8];
-        self.device.wait_readback(&mut letter, bytemuck::cast_slice_mut(&mut report))?;
+        self.device
+            .wait_readback(&mut letter, bytemuck::cast_slice_mut(&mut report))?;
         self.unused.push(letter);
         let [loss, weight, strange, label] = report;
         let strange = (strange != 0.0).then_some(label as f32);
-        self.told.push_back(StepResult { step, loss, weight, strange });
+        self.told.push_back(StepResult {
+            step,
+            loss,
+            weight,
+            strange,
+        });
         Ok(())
     }
 }
@@ -411,8 +513,12 @@ impl<D: Accelerator> DeviceStage<D> for DeviceLearner<'_, D> {
         self.accumulate_embeddings(&part)?;
         self.finish_loss(&part)?;
         self.apply_adam(&part)?;
-        let mut letter = self.unused.pop().ok_or_else(|| Fault::internal("no letter to report a step"))?;
-        self.device.enqueue_readback(&self.buffers.report, &mut letter)?;
+        let mut letter = self
+            .unused
+            .pop()
+            .ok_or_else(|| Fault::internal("no letter to report a step"))?;
+        self.device
+            .enqueue_readback(&self.buffers.report, &mut letter)?;
         self.sent.push_back((self.pace.step, letter));
         Ok(())
     }
@@ -438,7 +544,12 @@ struct BatchAddresses {
 impl BatchAddresses {
     fn from_batch<D: Accelerator>(batch: &DeliveredBatch<'_, D>) -> BatchAddresses {
         let begin = batch.device.address(batch.memory);
-        let at = |role| batch.layout.part(role).map_or(0, |part| begin + part.offset as u64);
+        let at = |role| {
+            batch
+                .layout
+                .part(role)
+                .map_or(0, |part| begin + part.offset as u64)
+        };
         BatchAddresses {
             rows: batch.rows as u64,
             dense: at(PartRole::Dense),

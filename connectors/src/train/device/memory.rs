@@ -54,7 +54,14 @@ impl DeviceModelShape {
         for (_, embedding, ids) in shape.embedding_columns() {
             for place in ids {
                 for within in 0..embedding.width {
-                    let column = [table_values, table_rows, place, embedding.rows, embedding.width, within];
+                    let column = [
+                        table_values,
+                        table_rows,
+                        place,
+                        embedding.rows,
+                        embedding.width,
+                        within,
+                    ];
                     columns.extend(column.map(|word| word as u64));
                 }
             }
@@ -66,10 +73,19 @@ impl DeviceModelShape {
         let rows = u64::from(batch_rows);
         // Kernels number what they do with 32 bits.
         if rows.saturating_mul(embedded.max(shape.input_width() as u64)) > u64::from(u32::MAX) {
-            let message = format!("a batch of {rows} rows with {embedded} embedded values each is too large for a GPU");
-            return Err(Fault::new(codes::LIMIT, message).hint("lower `batch_rows`, or the widths of `embeddings`"));
+            let message = format!(
+                "a batch of {rows} rows with {embedded} embedded values each is too large for a GPU"
+            );
+            return Err(Fault::new(codes::LIMIT, message)
+                .hint("lower `batch_rows`, or the widths of `embeddings`"));
         }
-        let adds = rows * shape.embeddings.iter().map(|embedding| embedding.ids as u64).max().unwrap_or(1);
+        let adds = rows
+            * shape
+                .embeddings
+                .iter()
+                .map(|embedding| embedding.ids as u64)
+                .max()
+                .unwrap_or(1);
         Ok(DeviceModelShape {
             parameters: layers.last().map_or(0, |layer| layer.biases.end),
             layers,
@@ -145,7 +161,11 @@ impl<M> DeviceBuffers<M> {
         let bytes = |bytes: u64| device.memory((bytes as usize).max(256));
         let moved = |count: usize| -> Result<AdamBuffers<M>> {
             let one = || bytes(count as u64 * 4);
-            Ok(AdamBuffers { values: one()?, means: one()?, squares: one()? })
+            Ok(AdamBuffers {
+                values: one()?,
+                means: one()?,
+                squares: one()?,
+            })
         };
         let rows = plan.rows;
         let real = match precision {
@@ -153,9 +173,15 @@ impl<M> DeviceBuffers<M> {
             Precision::Bf16 => 2,
         };
         let layers = || plan.layers.iter();
-        let widest = layers().map(|layer| layer.inputs.max(layer.outputs)).max().unwrap_or(1) as u64;
+        let widest = layers()
+            .map(|layer| layer.inputs.max(layer.outputs))
+            .max()
+            .unwrap_or(1) as u64;
         let fold = |pairs: u64| -> Result<[M; 2]> {
-            Ok([bytes(pairs.div_ceil(PAIRS_PER_THREAD) * 16)?, bytes(pairs.div_ceil(PAIRS_PER_THREAD) * 16)?])
+            Ok([
+                bytes(pairs.div_ceil(PAIRS_PER_THREAD) * 16)?,
+                bytes(pairs.div_ceil(PAIRS_PER_THREAD) * 16)?,
+            ])
         };
         let each = |count: &dyn Fn(&DenseLayer) -> u64| -> Result<Vec<M>> {
             layers().map(|layer| bytes(count(layer) * real)).collect()
@@ -206,8 +232,14 @@ impl<M> DeviceBuffers<M> {
     }
 
     /// Brings it back, once everything so far is done.
-    pub fn download_state<D: Accelerator<Memory = M>>(&mut self, device: &D, state: &mut TrainingState) -> Result<()> {
-        let TrainingState { parameters, adam, .. } = state;
+    pub fn download_state<D: Accelerator<Memory = M>>(
+        &mut self,
+        device: &D,
+        state: &mut TrainingState,
+    ) -> Result<()> {
+        let TrainingState {
+            parameters, adam, ..
+        } = state;
         let parts: [&mut ModelParameters; 3] = [parameters, &mut adam.means, &mut adam.squares];
         for (part, (layers, tables)) in parts.into_iter().zip(self.parameter_buffers()) {
             device.download(layers, bytemuck::cast_slice_mut(&mut part.layers))?;

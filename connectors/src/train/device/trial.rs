@@ -7,8 +7,8 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, FixedSizeListArray, Float32Array, Int32Array, RecordBatch};
 use arrow::datatypes::{DataType, Field as ArrowField};
 use forebay_feed::{
-    BatchFeatures, BlockDataset, BlockSource, CategoricalType, DatasetBlock, FeatureField, Feed, FeedOptions,
-    FeedStats, NonFinite, RemainderPolicy, SampleOrder,
+    BatchFeatures, BlockDataset, BlockSource, CategoricalType, DatasetBlock, FeatureField, Feed,
+    FeedOptions, FeedStats, NonFinite, RemainderPolicy, SampleOrder,
 };
 use forebay_model::{ContentId, Result};
 
@@ -67,7 +67,11 @@ impl TrialComparison {
             let share = (mean(device) - mean(host)).abs() / mean(host).abs().max(f64::MIN_POSITIVE);
             if share.is_nan() { f64::INFINITY } else { share }
         };
-        self.host.chunks(each).zip(self.device.chunks(each)).map(share).fold(0.0, f64::max)
+        self.host
+            .chunks(each)
+            .zip(self.device.chunks(each))
+            .map(share)
+            .fold(0.0, f64::max)
     }
 
     /// How far the losses of such a training may lie apart.
@@ -81,10 +85,15 @@ impl TrialComparison {
 
 impl DeviceTrial {
     /// Trains on both, on the device twice.
-    pub fn compare<D: Accelerator>(&self, device: &D, precision: Precision) -> Result<TrialComparison> {
+    pub fn compare<D: Accelerator>(
+        &self,
+        device: &D,
+        precision: Precision,
+    ) -> Result<TrialComparison> {
         let shape = self.shape();
         let host = self.run_engine(&shape, HostEngine::new(&self.train, &shape, self.threads))?;
-        let of_device = || self.run_engine(&shape, DeviceEngine::new(&self.train, device, precision));
+        let of_device =
+            || self.run_engine(&shape, DeviceEngine::new(&self.train, device, precision));
         let (first, second) = (of_device()?, of_device()?);
         let repeats = first.losses == second.losses && first.parameters == second.parameters;
         Ok(TrialComparison {
@@ -114,21 +123,33 @@ impl DeviceTrial {
     }
 
     fn dense(&self) -> Vec<FeatureField> {
-        (0..self.columns).map(|column| FeatureField::new(format!("x{column}"))).collect()
+        (0..self.columns)
+            .map(|column| FeatureField::new(format!("x{column}")))
+            .collect()
     }
 
     fn feed(&self, slots: Option<Arc<dyn forebay_feed::SlotAllocator>>) -> Result<Feed> {
         let features = BatchFeatures {
             dense: self.dense(),
-            categorical: vec![FeatureField::new("a"), FeatureField { width: 2, ..FeatureField::new("b") }],
+            categorical: vec![
+                FeatureField::new("a"),
+                FeatureField {
+                    width: 2,
+                    ..FeatureField::new("b")
+                },
+            ],
             categorical_type: CategoricalType::I32,
             label: Some(FeatureField::new("y")),
             weight: (self.train.model == ModelKind::Mlp).then(|| FeatureField::new("w")),
             non_finite: NonFinite::Skip,
             ..BatchFeatures::default()
         };
-        let rows = SyntheticBlocks { rows: self.rows()?, blocks: self.blocks };
-        let mut config = FeedOptions::new(vec![Arc::new(rows)], features, SampleOrder::sequential());
+        let rows = SyntheticBlocks {
+            rows: self.rows()?,
+            blocks: self.blocks,
+        };
+        let mut config =
+            FeedOptions::new(vec![Arc::new(rows)], features, SampleOrder::sequential());
         (config.batch_rows, config.last) = (self.train.batch_rows, RemainderPolicy::Short);
         (config.epochs, config.threads) = (u64::from(self.train.epochs), self.threads);
         config.allocator = slots.unwrap_or(config.allocator);
@@ -139,23 +160,40 @@ impl DeviceTrial {
     fn rows(&self) -> Result<RecordBatch> {
         let mut uniform = UniformGenerator::new(self.train.seed ^ 0x7261_6c6c);
         let mut number = || uniform.next_value();
-        let mut numbers: Vec<Vec<f32>> =
-            (0..self.columns).map(|_| (0..self.block_rows).map(|_| number()).collect()).collect();
+        let mut numbers: Vec<Vec<f32>> = (0..self.columns)
+            .map(|_| (0..self.block_rows).map(|_| number()).collect())
+            .collect();
         // Few ids are frequent, and the first is missing.
         let mut ids = |each: usize, count: usize| -> Vec<i32> {
             let id = |number: f32| (number * number * (count + 1) as f32) as i32 - 1;
-            (0..self.block_rows * each).map(|_| id(number()).min(count as i32 - 1)).collect()
+            (0..self.block_rows * each)
+                .map(|_| id(number()).min(count as i32 - 1))
+                .collect()
         };
         let (a, b) = (ids(1, IDS[0]), ids(2, IDS[1]));
-        let weights: Vec<f32> = (0..self.block_rows).map(|row| 0.5 + (row % 4) as f32 / 2.0).collect();
+        let weights: Vec<f32> = (0..self.block_rows)
+            .map(|row| 0.5 + (row % 4) as f32 / 2.0)
+            .collect();
         let label = |row: usize| {
-            let bent: f32 = numbers.iter().map(|values| values[row]).fold(0.3, |bent, value| value - bent * value);
-            let odds = bent + (a[row] % 3) as f32 - 1.0 + if b[2 * row] > b[2 * row + 1] { 0.7 } else { -0.4 };
+            let bent: f32 = numbers
+                .iter()
+                .map(|values| values[row])
+                .fold(0.3, |bent, value| value - bent * value);
+            let odds = bent + (a[row] % 3) as f32 - 1.0
+                + if b[2 * row] > b[2 * row + 1] {
+                    0.7
+                } else {
+                    -0.4
+                };
             f32::from(u8::from(odds > 0.0))
         };
         let labels: Vec<f32> = (0..self.block_rows).map(label).collect();
         if let Some(first) = numbers.first_mut() {
-            first.iter_mut().skip(3).step_by(17).for_each(|value| *value = f32::NAN);
+            first
+                .iter_mut()
+                .skip(3)
+                .step_by(17)
+                .for_each(|value| *value = f32::NAN);
         }
         let item = Arc::new(ArrowField::new("item", DataType::Int32, true));
         let pairs = FixedSizeListArray::try_new(item, 2, Arc::new(Int32Array::from(b)), None)?;
@@ -166,11 +204,20 @@ impl DeviceTrial {
             ("y".to_owned(), floats(labels)),
             ("w".to_owned(), floats(weights)),
         ];
-        columns.extend(numbers.into_iter().enumerate().map(|(column, values)| (format!("x{column}"), floats(values))));
+        columns.extend(
+            numbers
+                .into_iter()
+                .enumerate()
+                .map(|(column, values)| (format!("x{column}"), floats(values))),
+        );
         Ok(RecordBatch::try_from_iter(columns)?)
     }
 
-    fn run_engine(&self, shape: &ModelShape, mut engine: impl TrainingEngine) -> Result<TrialOutcome> {
+    fn run_engine(
+        &self,
+        shape: &ModelShape,
+        mut engine: impl TrainingEngine,
+    ) -> Result<TrialOutcome> {
         let mut feed = self.feed(engine.slot_allocator())?;
         let rows = (self.block_rows * self.blocks) as u64;
         let steps = rows.div_ceil(u64::from(self.train.batch_rows)) * u64::from(self.train.epochs);
@@ -179,12 +226,20 @@ impl DeviceTrial {
         let mut step = 0;
         for batch in feed.by_ref() {
             step += 1;
-            engine.step(&mut state, batch?, StepSchedule::at_step(&self.train, step, steps))?;
+            engine.step(
+                &mut state,
+                batch?,
+                StepSchedule::at_step(&self.train, step, steps),
+            )?;
             losses.extend(std::iter::from_fn(|| engine.next_result()).map(|told| told.loss));
         }
         engine.finish_steps(&mut state)?;
         losses.extend(std::iter::from_fn(|| engine.next_result()).map(|told| told.loss));
-        Ok(TrialOutcome { losses, parameters: state.parameters, stats: feed.take_stats() })
+        Ok(TrialOutcome {
+            losses,
+            parameters: state.parameters,
+            stats: feed.take_stats(),
+        })
     }
 }
 
@@ -202,7 +257,10 @@ struct SyntheticBlocks {
 
 impl BlockSource for SyntheticBlocks {
     fn dataset(&self) -> BlockDataset {
-        let block = DatasetBlock { rows: self.rows.num_rows() as u64, ..DatasetBlock::default() };
+        let block = DatasetBlock {
+            rows: self.rows.num_rows() as u64,
+            ..DatasetBlock::default()
+        };
         BlockDataset::new(ContentId::of(b"made up"), vec![block; self.blocks])
     }
 
@@ -212,7 +270,9 @@ impl BlockSource for SyntheticBlocks {
         columns: &[String],
         rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
     ) -> Result<Duration> {
-        let wanted = columns.iter().map(|column| self.rows.schema_ref().index_of(column));
+        let wanted = columns
+            .iter()
+            .map(|column| self.rows.schema_ref().index_of(column));
         let wanted = self.rows.project(&wanted.collect::<Result<Vec<_>, _>>()?)?;
         for first in (0..wanted.num_rows()).step_by(8192) {
             if rows(wanted.slice(first, (wanted.num_rows() - first).min(8192))).is_break() {
@@ -225,8 +285,20 @@ impl BlockSource for SyntheticBlocks {
 
 /// Small trainings with everything in them that a device computes.
 fn trials() -> [DeviceTrial; 2] {
-    let trial = |train| DeviceTrial { train, columns: 5, block_rows: 300, blocks: 1, threads: 1 };
-    let common = TrainConfig { batch_rows: 64, epochs: 4, seed: 11, learning_rate: 0.05, ..TrainConfig::default() };
+    let trial = |train| DeviceTrial {
+        train,
+        columns: 5,
+        block_rows: 300,
+        blocks: 1,
+        threads: 1,
+    };
+    let common = TrainConfig {
+        batch_rows: 64,
+        epochs: 4,
+        seed: 11,
+        learning_rate: 0.05,
+        ..TrainConfig::default()
+    };
     let layers = TrainConfig {
         model: ModelKind::Mlp,
         hidden: Some(vec![12, 6]),
@@ -234,7 +306,13 @@ fn trials() -> [DeviceTrial; 2] {
         warmup_steps: 2,
         ..common.clone()
     };
-    [trial(layers), trial(TrainConfig { model: ModelKind::Logistic, ..common })]
+    [
+        trial(layers),
+        trial(TrainConfig {
+            model: ModelKind::Logistic,
+            ..common
+        }),
+    ]
 }
 
 /// Whether a device computes what the host does: what is wrong, where something is.
@@ -242,7 +320,10 @@ pub fn check_device<D: Accelerator>(device: &D, precision: Precision) -> Result<
     for trial in trials() {
         let compared = trial.compare(device, precision)?;
         let steps = compared.host.len();
-        let (difference, tolerance) = (compared.difference(steps), TrialComparison::tolerance(precision));
+        let (difference, tolerance) = (
+            compared.difference(steps),
+            TrialComparison::tolerance(precision),
+        );
         if difference > tolerance {
             return Ok(Some(format!(
                 "its losses lie {:.2} % from those of the processor, where {:.2} % may be",
@@ -251,7 +332,9 @@ pub fn check_device<D: Accelerator>(device: &D, precision: Precision) -> Result<
             )));
         }
         if !compared.repeats {
-            return Ok(Some("the same training gives other bits when it is done again".to_owned()));
+            return Ok(Some(
+                "the same training gives other bits when it is done again".to_owned(),
+            ));
         }
     }
     Ok(None)
@@ -265,7 +348,10 @@ mod tests {
     fn trials_learn() {
         for trial in trials() {
             let shape = trial.shape();
-            let losses = trial.run_engine(&shape, HostEngine::new(&trial.train, &shape, 1)).unwrap().losses;
+            let losses = trial
+                .run_engine(&shape, HostEngine::new(&trial.train, &shape, 1))
+                .unwrap()
+                .losses;
             assert_eq!(losses.len(), 20);
             // Several times what a device may differ by.
             assert!(losses[19] < 0.85 * losses[0], "{losses:?}");

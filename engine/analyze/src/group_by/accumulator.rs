@@ -3,7 +3,9 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryBuilder, Float64Array, Int64Array, UInt32Array, UInt64Array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BinaryBuilder, Float64Array, Int64Array, UInt32Array, UInt64Array,
+};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, Float64Type, UInt64Type};
@@ -43,14 +45,26 @@ pub(super) struct UsedValues {
 
 impl ValueColumn {
     pub(super) fn of(column: &ArrayRef, data_type: &DataType) -> Result<Self> {
-        let valid = column.logical_nulls().filter(|nulls| nulls.null_count() > 0);
+        let valid = column
+            .logical_nulls()
+            .filter(|nulls| nulls.null_count() > 0);
         let (read, data_type) = (column.clone(), data_type.clone());
-        let mut found = ValueColumn { read, plain: OnceCell::new(), data_type, valid };
+        let mut found = ValueColumn {
+            read,
+            plain: OnceCell::new(),
+            data_type,
+            valid,
+        };
         if found.data_type.is_floating() {
             let doubles = doubles(found.array()?)?;
-            let numbers: BooleanBuffer = doubles.values().iter().map(|value| !value.is_nan()).collect();
+            let numbers: BooleanBuffer = doubles
+                .values()
+                .iter()
+                .map(|value| !value.is_nan())
+                .collect();
             if numbers.count_set_bits() < numbers.len() {
-                found.valid = NullBuffer::union(found.valid.as_ref(), Some(&NullBuffer::new(numbers)));
+                found.valid =
+                    NullBuffer::union(found.valid.as_ref(), Some(&NullBuffer::new(numbers)));
             }
         }
         Ok(found)
@@ -71,7 +85,8 @@ impl ValueColumn {
     pub(super) fn used_values(&self) -> Result<Option<UsedValues>> {
         let dictionary = self.read.as_any_dictionary_opt();
         let is_small = |values: usize| (1..=self.read.len()).contains(&values);
-        let Some(dictionary) = dictionary.filter(|dictionary| is_small(dictionary.values().len())) else {
+        let Some(dictionary) = dictionary.filter(|dictionary| is_small(dictionary.values().len()))
+        else {
             return Ok(None);
         };
         let mut place_of = vec![UNUSED; dictionary.values().len()];
@@ -87,15 +102,27 @@ impl ValueColumn {
             }
             *place
         };
-        let places = dictionary.normalized_keys().into_iter().enumerate().map(place).collect();
+        let places = dictionary
+            .normalized_keys()
+            .into_iter()
+            .enumerate()
+            .map(place)
+            .collect();
         let values = take(dictionary.values(), &UInt32Array::from(used), None)?;
-        Ok(Some(UsedValues { values: as_type(&values, &self.data_type)?, places }))
+        Ok(Some(UsedValues {
+            values: as_type(&values, &self.data_type)?,
+            places,
+        }))
     }
 }
 
 /// The column as doubles; integers above 2^53 are rounded.
 pub(super) fn doubles(array: &ArrayRef) -> Result<Float64Array> {
-    let column = if *array.data_type() == DataType::Float64 { array } else { &cast(array, &DataType::Float64)? };
+    let column = if *array.data_type() == DataType::Float64 {
+        array
+    } else {
+        &cast(array, &DataType::Float64)?
+    };
     Ok(column.as_primitive::<Float64Type>().clone())
 }
 
@@ -119,16 +146,29 @@ impl<'r> GroupedRows<'r> {
     /// The second column, and the rows that hold a value in both.
     pub(super) fn pair(&self) -> Result<(&'r ValueColumn, Option<NullBuffer>)> {
         let other = self.other.ok_or_else(foreign_function)?;
-        Ok((other, NullBuffer::union(self.value()?.valid.as_ref(), other.valid.as_ref())))
+        Ok((
+            other,
+            NullBuffer::union(self.value()?.valid.as_ref(), other.valid.as_ref()),
+        ))
     }
 }
 
 /// Calls `take` with each row that holds a value, and its group.
-pub(super) fn for_each_value(groups: &[u32], valid: Option<&NullBuffer>, mut take: impl FnMut(usize, usize)) {
+pub(super) fn for_each_value(
+    groups: &[u32],
+    valid: Option<&NullBuffer>,
+    mut take: impl FnMut(usize, usize),
+) {
     match valid {
-        None => groups.iter().enumerate().for_each(|(row, group)| take(row, *group as usize)),
+        None => groups
+            .iter()
+            .enumerate()
+            .for_each(|(row, group)| take(row, *group as usize)),
         Some(valid) => {
-            let rows = groups.iter().enumerate().filter(|(row, _)| valid.is_valid(*row));
+            let rows = groups
+                .iter()
+                .enumerate()
+                .filter(|(row, _)| valid.is_valid(*row));
             rows.for_each(|(row, group)| take(row, *group as usize));
         }
     }
@@ -202,34 +242,55 @@ impl AccumulatorKind {
         };
         match result.function {
             GroupFunction::CountRows | GroupFunction::Count => AccumulatorKind::Counts,
-            GroupFunction::Sum if data_type.is_integer() => AccumulatorKind::Integers { rounded: false },
+            GroupFunction::Sum if data_type.is_integer() => {
+                AccumulatorKind::Integers { rounded: false }
+            }
             // Integers above 2^53 enter a mean as doubles.
             GroupFunction::Mean if data_type.is_integer() => {
                 let rounded = matches!(data_type, DataType::Int64 | DataType::UInt64);
                 AccumulatorKind::Integers { rounded }
             }
-            GroupFunction::Sum | GroupFunction::Mean => AccumulatorKind::Floats { has_squares: false },
-            GroupFunction::Var { .. } | GroupFunction::Std { .. } => AccumulatorKind::Floats { has_squares: true },
+            GroupFunction::Sum | GroupFunction::Mean => {
+                AccumulatorKind::Floats { has_squares: false }
+            }
+            GroupFunction::Var { .. } | GroupFunction::Std { .. } => {
+                AccumulatorKind::Floats { has_squares: true }
+            }
             GroupFunction::Min => extremes(false),
             GroupFunction::Max => extremes(true),
             GroupFunction::WeightedMean { .. } => AccumulatorKind::Weighted,
-            GroupFunction::First => AccumulatorKind::PlacedValues { last: false, by_time: false },
-            GroupFunction::Last => AccumulatorKind::PlacedValues { last: true, by_time: false },
-            GroupFunction::FirstBy { .. } => AccumulatorKind::PlacedValues { last: false, by_time: true },
-            GroupFunction::LastBy { .. } => AccumulatorKind::PlacedValues { last: true, by_time: true },
+            GroupFunction::First => AccumulatorKind::PlacedValues {
+                last: false,
+                by_time: false,
+            },
+            GroupFunction::Last => AccumulatorKind::PlacedValues {
+                last: true,
+                by_time: false,
+            },
+            GroupFunction::FirstBy { .. } => AccumulatorKind::PlacedValues {
+                last: false,
+                by_time: true,
+            },
+            GroupFunction::LastBy { .. } => AccumulatorKind::PlacedValues {
+                last: true,
+                by_time: true,
+            },
             GroupFunction::List { limit, .. } => AccumulatorKind::Lists { limit },
             GroupFunction::FirstRow => AccumulatorKind::PlacedRows { last: false },
             GroupFunction::LastRow => AccumulatorKind::PlacedRows { last: true },
             GroupFunction::ApproxNUnique => AccumulatorKind::DistinctSketches,
-            GroupFunction::NUnique | GroupFunction::Quantile { .. } | GroupFunction::TopK { .. } => {
-                AccumulatorKind::Distinct
-            }
+            GroupFunction::NUnique
+            | GroupFunction::Quantile { .. }
+            | GroupFunction::TopK { .. } => AccumulatorKind::Distinct,
         }
     }
 
     /// Whether the accumulator counts the values of its column, too.
     pub(super) fn counts_values(self) -> bool {
-        matches!(self, AccumulatorKind::Integers { .. } | AccumulatorKind::Floats { .. })
+        matches!(
+            self,
+            AccumulatorKind::Integers { .. } | AccumulatorKind::Floats { .. }
+        )
     }
 
     pub(super) fn build(self, data_type: &DataType) -> Result<Box<dyn Accumulator>> {
@@ -238,9 +299,13 @@ impl AccumulatorKind {
             AccumulatorKind::Integers { rounded } => Box::new(IntegerSums::new(rounded)),
             AccumulatorKind::Floats { has_squares } => Box::new(FloatSums::new(has_squares)),
             AccumulatorKind::Extremes { greatest } => Box::new(Extremes::new(data_type, greatest)),
-            AccumulatorKind::ByteExtremes { greatest } => Box::new(ByteExtremes::new(data_type, greatest)?),
+            AccumulatorKind::ByteExtremes { greatest } => {
+                Box::new(ByteExtremes::new(data_type, greatest)?)
+            }
             AccumulatorKind::Weighted => Box::new(WeightedSums::default()),
-            AccumulatorKind::PlacedValues { last, by_time } => Box::new(PlacedValues::new(data_type, last, by_time)?),
+            AccumulatorKind::PlacedValues { last, by_time } => {
+                Box::new(PlacedValues::new(data_type, last, by_time)?)
+            }
             AccumulatorKind::Lists { limit } => Box::new(Lists::new(data_type, limit)?),
             AccumulatorKind::PlacedRows { last } => Box::new(PlacedRows::new(last)),
             AccumulatorKind::DistinctSketches => Box::new(DistinctSketches::new(data_type)?),
@@ -279,7 +344,10 @@ pub(super) fn state_column<T: arrow::datatypes::ArrowPrimitiveType>(
     states: &[ArrayRef],
     at: usize,
 ) -> Result<&arrow::array::PrimitiveArray<T>> {
-    states.get(at).and_then(|column| column.as_primitive_opt::<T>()).ok_or_else(foreign_states)
+    states
+        .get(at)
+        .and_then(|column| column.as_primitive_opt::<T>())
+        .ok_or_else(foreign_states)
 }
 
 /// Numbers of rows or values.
@@ -304,7 +372,10 @@ impl Accumulator for Counts {
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
         let counts = state_column::<UInt64Type>(states, 0)?;
-        groups.iter().zip(counts.values()).for_each(|(group, count)| self.0[*group as usize] += count);
+        groups
+            .iter()
+            .zip(counts.values())
+            .for_each(|(group, count)| self.0[*group as usize] += count);
         Ok(1)
     }
 
@@ -319,5 +390,7 @@ impl Accumulator for Counts {
 
 /// Counts as a column of results.
 pub(super) fn counted(counts: impl Iterator<Item = u64>) -> ArrayRef {
-    Arc::new(Int64Array::from_iter_values(counts.map(|count| count as i64)))
+    Arc::new(Int64Array::from_iter_values(
+        counts.map(|count| count as i64),
+    ))
 }

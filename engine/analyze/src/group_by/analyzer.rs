@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::Array;
-use forebay_model::{Analyzer, AnalyzerInput, Fault, Finding, GroupBy, GroupFunction, Result, ScratchSpace};
+use forebay_model::{
+    Analyzer, AnalyzerInput, Fault, Finding, GroupBy, GroupFunction, Result, ScratchSpace,
+};
 use serde_json::{Value, json};
 
 use super::kept_groups::KeptGroupsWriter;
@@ -27,8 +29,12 @@ pub struct GroupByAnalyzer {
 impl GroupByAnalyzer {
     /// `None` if a result is the position of a row.
     pub fn new(spec: &Arc<GroupBy>) -> Option<GroupByAnalyzer> {
-        let is_position = |function| matches!(function, GroupFunction::FirstRow | GroupFunction::LastRow);
-        let possible = !spec.results.iter().any(|result| is_position(result.function));
+        let is_position =
+            |function| matches!(function, GroupFunction::FirstRow | GroupFunction::LastRow);
+        let possible = !spec
+            .results
+            .iter()
+            .any(|result| is_position(result.function));
         possible.then(|| GroupByAnalyzer { spec: spec.clone() })
     }
 }
@@ -73,11 +79,20 @@ impl Analyzer for GroupByAnalyzer {
 
     fn config(&self) -> Value {
         let bucket = |key: &forebay_model::GroupKey| {
-            key.bucket.map(|bucket| [bucket.length.to_string(), bucket.origin.to_string()])
+            key.bucket
+                .map(|bucket| [bucket.length.to_string(), bucket.origin.to_string()])
         };
-        let keys = self.spec.keys.iter().map(|key| json!([key.data_type.to_string(), bucket(key)]));
+        let keys = self
+            .spec
+            .keys
+            .iter()
+            .map(|key| json!([key.data_type.to_string(), bucket(key)]));
         let values = self.spec.values.iter().map(ToString::to_string);
-        let results = self.spec.results.iter().map(|result| json!([function_text(result.function), result.value]));
+        let results = self
+            .spec
+            .results
+            .iter()
+            .map(|result| json!([function_text(result.function), result.value]));
         json!({
             "keys": keys.collect::<Vec<_>>(),
             "values": values.collect::<Vec<_>>(),
@@ -96,7 +111,8 @@ impl Analyzer for GroupByAnalyzer {
     fn update(&self, state: &mut GroupByState, input: &AnalyzerInput<'_>) -> Result<()> {
         let inputs = self.spec.keys.len() + self.spec.values.len();
         let columns = input.columns.get(..inputs);
-        let columns = columns.ok_or_else(|| Fault::internal("groups received the wrong number of columns"))?;
+        let columns = columns
+            .ok_or_else(|| Fault::internal("groups received the wrong number of columns"))?;
         state.update(columns, input.rows, state.end)
     }
 
@@ -108,13 +124,21 @@ impl Analyzer for GroupByAnalyzer {
         state.encode(&mut [out])
     }
 
-    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<GroupByState> {
+    fn decode(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<GroupByState> {
         let mut state = GroupByState::new(&self.spec, scratch)?;
         state.decode(input)?;
         Ok(state)
     }
 
-    fn decode_large(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<GroupByState> {
+    fn decode_large(
+        &self,
+        input: &mut dyn Read,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<GroupByState> {
         let mut state = GroupByState::new(&self.spec, scratch)?;
         state.decode_to_run(input)?;
         Ok(state)
@@ -154,27 +178,40 @@ impl GroupByState {
     fn encode(&mut self, shares: &mut [&mut dyn Write]) -> Result<()> {
         let mut writer = KeptGroupsWriter::new(shares);
         if self.runs.is_empty() {
-            self.for_each_held(RowPositions::Dropped, &mut |keys, states| writer.push(keys, states))?;
+            self.for_each_held(RowPositions::Dropped, &mut |keys, states| {
+                writer.push(keys, states)
+            })?;
         } else {
             self.spill()?;
-            self.for_each_merged(&self.runs, RowPositions::Dropped, &mut |keys, states| writer.push(keys, states))?;
+            self.for_each_merged(&self.runs, RowPositions::Dropped, &mut |keys, states| {
+                writer.push(keys, states)
+            })?;
         }
         writer.finish()?;
-        self.distinct.iter_mut().try_for_each(|set| set.pairs.encode(shares))
+        self.distinct
+            .iter_mut()
+            .try_for_each(|set| set.pairs.encode(shares))
     }
 
     /// Adds the groups that [`GroupByState::encode`] wrote to one share.
     fn decode(&mut self, input: &mut dyn Read) -> Result<()> {
         while let Some(GroupBatch { keys, states, .. }) = read_groups(input)? {
             let columns = self.index.decode(&keys)?;
-            self.index.find_groups(&columns, keys.len(), &mut self.groups)?;
-            let states = NewStates { groups: &self.groups, columns: &states, shift: 0 };
+            self.index
+                .find_groups(&columns, keys.len(), &mut self.groups)?;
+            let states = NewStates {
+                groups: &self.groups,
+                columns: &states,
+                shift: 0,
+            };
             merge_states(&mut self.accumulators, self.index.len(), &states)?;
             self.spill_if_large()?;
         }
         self.end = self.end.max(KEPT_END);
         self.resize();
-        self.distinct.iter_mut().try_for_each(|set| set.pairs.decode(input))
+        self.distinct
+            .iter_mut()
+            .try_for_each(|set| set.pairs.decode(input))
     }
 
     /// Takes the groups that [`GroupByState::encode`] wrote to one share as a run, since they are in order already. The
@@ -186,9 +223,14 @@ impl GroupByState {
         }
         let mut run = self.scratch.create()?;
         if copy_groups(input, &mut run)? {
-            self.runs.push(GroupRun { file: run.finish()?, shift: 0 });
+            self.runs.push(GroupRun {
+                file: run.finish()?,
+                shift: 0,
+            });
         }
         self.end = self.end.max(KEPT_END);
-        self.distinct.iter_mut().try_for_each(|set| set.pairs.decode_to_run(input))
+        self.distinct
+            .iter_mut()
+            .try_for_each(|set| set.pairs.decode_to_run(input))
     }
 }

@@ -7,7 +7,9 @@ use arrow::datatypes::{DataType, Float64Type};
 use forebay_model::{GroupFunction, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::accumulator::{Accumulator, GroupedRows, ValueColumn, counted, doubles, for_each_value, foreign_states};
+use super::accumulator::{
+    Accumulator, GroupedRows, ValueColumn, counted, doubles, for_each_value, foreign_states,
+};
 use super::extremes::ValueBytes;
 use super::ordered_bits::{has_ordered_bits, to_ordered_bits};
 use crate::hyperloglog::{RegisterRank, estimate};
@@ -84,7 +86,9 @@ impl Sketch {
             Sketch::Small(entries) => {
                 let place = entries.partition_point(|held| held >> RANK_BITS < entry >> RANK_BITS);
                 match entries.get_mut(place) {
-                    Some(held) if *held >> RANK_BITS == entry >> RANK_BITS => *held = entry.max(*held),
+                    Some(held) if *held >> RANK_BITS == entry >> RANK_BITS => {
+                        *held = entry.max(*held)
+                    }
                     _ => entries.insert(place, entry),
                 }
                 if entries.len() > ENTRIES_MAX {
@@ -99,8 +103,12 @@ impl Sketch {
     /// Adds what [`Sketch::write`] wrote.
     fn merge(&mut self, bytes: &[u8]) -> Result<()> {
         if bytes.len() < REGISTERS {
-            let (entries, []) = bytes.as_chunks::<4>() else { return Err(foreign_states()) };
-            entries.iter().for_each(|entry| self.add_entry(u32::from_le_bytes(*entry)));
+            let (entries, []) = bytes.as_chunks::<4>() else {
+                return Err(foreign_states());
+            };
+            entries
+                .iter()
+                .for_each(|entry| self.add_entry(u32::from_le_bytes(*entry)));
             return Ok(());
         }
         if bytes.len() > REGISTERS || bytes.iter().any(|rank| *rank > RANK_MAX) {
@@ -111,7 +119,10 @@ impl Sketch {
             *self = Sketch::Full(bytes.into());
             entries.into_iter().for_each(|entry| self.add_entry(entry));
         } else if let Sketch::Full(ranks) = self {
-            ranks.iter_mut().zip(bytes).for_each(|(held, rank)| *held = (*held).max(*rank));
+            ranks
+                .iter_mut()
+                .zip(bytes)
+                .for_each(|(held, rank)| *held = (*held).max(*rank));
         }
         Ok(())
     }
@@ -119,7 +130,9 @@ impl Sketch {
     /// Entries or ranks: the number of bytes tells which.
     fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Sketch::Small(entries) => entries.iter().for_each(|entry| out.extend_from_slice(&entry.to_le_bytes())),
+            Sketch::Small(entries) => entries
+                .iter()
+                .for_each(|entry| out.extend_from_slice(&entry.to_le_bytes())),
             Sketch::Full(ranks) => out.extend_from_slice(ranks),
         }
     }
@@ -145,27 +158,41 @@ fn raise(ranks: &mut [u8], by: &RegisterRank) {
 
 impl ValueHashes {
     /// Calls `take` with the group of each value and its hash.
-    fn for_each(&self, groups: &[u32], column: &ValueColumn, mut take: impl FnMut(usize, u64)) -> Result<()> {
+    fn for_each(
+        &self,
+        groups: &[u32],
+        column: &ValueColumn,
+        mut take: impl FnMut(usize, u64),
+    ) -> Result<()> {
         let (array, valid) = (column.array()?, column.valid.as_ref());
         match self {
             ValueHashes::Doubles => {
                 // Both zeros are 0.0.
-                let values: Float64Array = doubles(array)?.unary::<_, Float64Type>(|value| value + 0.0);
+                let values: Float64Array =
+                    doubles(array)?.unary::<_, Float64Type>(|value| value + 0.0);
                 let values = values.values();
-                for_each_value(groups, valid, |row, group| take(group, xxh3_64(&values[row].to_le_bytes())));
+                for_each_value(groups, valid, |row, group| {
+                    take(group, xxh3_64(&values[row].to_le_bytes()))
+                });
             }
             ValueHashes::Bits => {
                 let bits = to_ordered_bits(array)?;
                 let bits = bits.values();
-                for_each_value(groups, valid, |row, group| take(group, xxh3_64(&bits[row].to_le_bytes())));
+                for_each_value(groups, valid, |row, group| {
+                    take(group, xxh3_64(&bits[row].to_le_bytes()))
+                });
             }
             ValueHashes::Bytes(encoding) => match array.as_string_opt::<i32>() {
                 Some(texts) => {
-                    for_each_value(groups, valid, |row, group| take(group, xxh3_64(texts.value(row).as_bytes())));
+                    for_each_value(groups, valid, |row, group| {
+                        take(group, xxh3_64(texts.value(row).as_bytes()))
+                    });
                 }
                 None => {
                     let rows = encoding.encode(array)?;
-                    for_each_value(groups, valid, |row, group| take(group, xxh3_64(rows.row(row).data())));
+                    for_each_value(groups, valid, |row, group| {
+                        take(group, xxh3_64(rows.row(row).data()))
+                    });
                 }
             },
         }
@@ -180,17 +207,26 @@ impl DistinctSketches {
             bits if has_ordered_bits(bits) => ValueHashes::Bits,
             other => ValueHashes::Bytes(ValueBytes::new(other)?),
         };
-        Ok(DistinctSketches { hashes, sketches: Vec::new(), heap_bytes: 0 })
+        Ok(DistinctSketches {
+            hashes,
+            sketches: Vec::new(),
+            heap_bytes: 0,
+        })
     }
 }
 
 impl Accumulator for DistinctSketches {
     fn resize(&mut self, groups: usize) {
-        self.sketches.resize_with(groups, || Sketch::Small(Vec::new()));
+        self.sketches
+            .resize_with(groups, || Sketch::Small(Vec::new()));
     }
 
     fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
-        let DistinctSketches { hashes, sketches, heap_bytes } = self;
+        let DistinctSketches {
+            hashes,
+            sketches,
+            heap_bytes,
+        } = self;
         hashes.for_each(rows.groups, rows.value()?, |group, hash| {
             let sketch = &mut sketches[group];
             let before = sketch.heap_bytes();
@@ -211,7 +247,10 @@ impl Accumulator for DistinctSketches {
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
-        let states = states.first().and_then(|column| column.as_binary_opt::<i32>()).ok_or_else(foreign_states)?;
+        let states = states
+            .first()
+            .and_then(|column| column.as_binary_opt::<i32>())
+            .ok_or_else(foreign_states)?;
         for (row, group) in groups.iter().enumerate() {
             let sketch = &mut self.sketches[*group as usize];
             let before = sketch.heap_bytes();
@@ -222,7 +261,11 @@ impl Accumulator for DistinctSketches {
     }
 
     fn results(&self, _: GroupFunction, order: &[u32]) -> Result<ArrayRef> {
-        Ok(counted(order.iter().map(|group| self.sketches[*group as usize].estimate())))
+        Ok(counted(
+            order
+                .iter()
+                .map(|group| self.sketches[*group as usize].estimate()),
+        ))
     }
 
     fn bytes(&self) -> usize {
@@ -237,7 +280,18 @@ mod tests {
     #[test]
     fn the_form_of_a_sketch_depends_on_its_values_alone() {
         let hash = |value: u64| xxh3_64(&value.to_le_bytes());
-        for values in [0, 1, 900, 1_022, 1_023, 1_024, 1_025, 1_500, 5_000, 100_000_u64] {
+        for values in [
+            0,
+            1,
+            900,
+            1_022,
+            1_023,
+            1_024,
+            1_025,
+            1_500,
+            5_000,
+            100_000_u64,
+        ] {
             let whole = {
                 let mut sketch = Sketch::Small(Vec::new());
                 (0..values).for_each(|value| sketch.add(hash(value)));
@@ -249,16 +303,25 @@ mod tests {
                 bytes
             };
             let estimate = whole.estimate() as f64;
-            let most = if values <= ENTRIES_MAX as u64 { 0.0 } else { 0.05 * values as f64 };
-            assert!((estimate - values as f64).abs() <= most, "{values}: {estimate}");
+            let most = if values <= ENTRIES_MAX as u64 {
+                0.0
+            } else {
+                0.05 * values as f64
+            };
+            assert!(
+                (estimate - values as f64).abs() <= most,
+                "{values}: {estimate}"
+            );
             for parts in [2, 3, 40] {
                 let mut merged = Sketch::Small(Vec::new());
                 for part in 0..parts {
                     let mut sketch = Sketch::Small(Vec::new());
                     // Parts share values.
-                    (0..values).filter(|value| value % parts == part || value % 7 == 0).for_each(|value| {
-                        sketch.add(hash(value));
-                    });
+                    (0..values)
+                        .filter(|value| value % parts == part || value % 7 == 0)
+                        .for_each(|value| {
+                            sketch.add(hash(value));
+                        });
                     merged.merge(&bytes(&sketch)).unwrap();
                 }
                 assert_eq!(bytes(&merged), bytes(&whole), "{values} in {parts} parts");
@@ -271,7 +334,11 @@ mod tests {
         let too_long = vec![1; REGISTERS + 4];
         let no_rank = vec![RANK_MAX + 1; REGISTERS];
         for bytes in [&[1, 2, 3][..], &too_long, &no_rank] {
-            assert!(Sketch::Small(Vec::new()).merge(bytes).is_err(), "{} bytes", bytes.len());
+            assert!(
+                Sketch::Small(Vec::new()).merge(bytes).is_err(),
+                "{} bytes",
+                bytes.len()
+            );
         }
     }
 }

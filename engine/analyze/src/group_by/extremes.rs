@@ -9,7 +9,8 @@ use arrow::row::{RowConverter, SortField};
 use forebay_model::{GroupFunction, Result, TextRef};
 
 use super::accumulator::{
-    Accumulator, GroupedRows, doubles, for_each_value, foreign_function, foreign_states, state_column,
+    Accumulator, GroupedRows, doubles, for_each_value, foreign_function, foreign_states,
+    state_column,
 };
 use super::key_field::as_type;
 use super::ordered_bits::{from_ordered_bits, to_ordered_bits};
@@ -24,24 +25,35 @@ pub(super) struct Extremes {
 
 impl Extremes {
     pub(super) fn new(data_type: &DataType, greatest: bool) -> Self {
-        Extremes { data_type: data_type.clone(), greatest, values: Vec::new(), is_seen: Vec::new() }
+        Extremes {
+            data_type: data_type.clone(),
+            greatest,
+            values: Vec::new(),
+            is_seen: Vec::new(),
+        }
     }
 
     fn add(&mut self, group: usize, value: i64) {
         let held = &mut self.values[group];
-        *held = if self.greatest { value.max(*held) } else { value.min(*held) };
+        *held = if self.greatest {
+            value.max(*held)
+        } else {
+            value.min(*held)
+        };
         self.is_seen[group] = true;
     }
 
     fn held(&self, order: &[u32]) -> Int64Array {
-        let held = |group: &u32| self.is_seen[*group as usize].then(|| self.values[*group as usize]);
+        let held =
+            |group: &u32| self.is_seen[*group as usize].then(|| self.values[*group as usize]);
         order.iter().map(held).collect()
     }
 }
 
 impl Accumulator for Extremes {
     fn resize(&mut self, groups: usize) {
-        self.values.resize(groups, if self.greatest { i64::MIN } else { i64::MAX });
+        self.values
+            .resize(groups, if self.greatest { i64::MIN } else { i64::MAX });
         self.is_seen.resize(groups, false);
     }
 
@@ -50,19 +62,26 @@ impl Accumulator for Extremes {
         let bits = match self.data_type.is_floating() {
             // Both zeros are 0.0.
             true => {
-                let canonical: Float64Array = doubles(column.array()?)?.unary::<_, Float64Type>(|value| value + 0.0);
+                let canonical: Float64Array =
+                    doubles(column.array()?)?.unary::<_, Float64Type>(|value| value + 0.0);
                 to_ordered_bits(&(Arc::new(canonical) as ArrayRef))?
             }
             false => to_ordered_bits(column.array()?)?,
         };
         if self.values.len() == 1 {
             let values = Int64Array::new(bits.values().clone(), column.valid.clone());
-            let found = if self.greatest { max(&values) } else { min(&values) };
+            let found = if self.greatest {
+                max(&values)
+            } else {
+                min(&values)
+            };
             found.into_iter().for_each(|value| self.add(0, value));
             return Ok(());
         }
         let bits = bits.values();
-        for_each_value(groups, column.valid.as_ref(), |row, group| self.add(group, bits[row]));
+        for_each_value(groups, column.valid.as_ref(), |row, group| {
+            self.add(group, bits[row])
+        });
         Ok(())
     }
 
@@ -72,7 +91,9 @@ impl Accumulator for Extremes {
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
         let states = state_column::<Int64Type>(states, 0)?;
-        for_each_value(groups, states.nulls(), |row, group| self.add(group, states.value(row)));
+        for_each_value(groups, states.nulls(), |row, group| {
+            self.add(group, states.value(row))
+        });
         Ok(1)
     }
 
@@ -90,7 +111,9 @@ pub(super) struct ValueBytes(RowConverter);
 
 impl ValueBytes {
     pub(super) fn new(data_type: &DataType) -> Result<Self> {
-        Ok(ValueBytes(RowConverter::new(vec![SortField::new(data_type.clone())])?))
+        Ok(ValueBytes(RowConverter::new(vec![SortField::new(
+            data_type.clone(),
+        )])?))
     }
 
     pub(super) fn encode(&self, column: &ArrayRef) -> Result<arrow::row::Rows> {
@@ -98,9 +121,15 @@ impl ValueBytes {
     }
 
     /// The column of such bytes; what is missing is null.
-    pub(super) fn decode<'b>(&self, bytes: impl Iterator<Item = Option<&'b [u8]>>, null: &[u8]) -> Result<ArrayRef> {
+    pub(super) fn decode<'b>(
+        &self,
+        bytes: impl Iterator<Item = Option<&'b [u8]>>,
+        null: &[u8],
+    ) -> Result<ArrayRef> {
         let parser = self.0.parser();
-        let columns = self.0.convert_rows(bytes.map(|bytes| parser.parse(bytes.unwrap_or(null))))?;
+        let columns = self
+            .0
+            .convert_rows(bytes.map(|bytes| parser.parse(bytes.unwrap_or(null))))?;
         columns.into_iter().next().ok_or_else(foreign_function)
     }
 
@@ -124,12 +153,24 @@ impl ByteExtremes {
     pub(super) fn new(data_type: &DataType, greatest: bool) -> Result<Self> {
         let bytes = ValueBytes::new(data_type)?;
         let null = bytes.null(data_type)?;
-        Ok(ByteExtremes { bytes, null, greatest, values: Vec::new(), heap_bytes: 0 })
+        Ok(ByteExtremes {
+            bytes,
+            null,
+            greatest,
+            values: Vec::new(),
+            heap_bytes: 0,
+        })
     }
 
     fn add(&mut self, group: usize, value: &[u8]) {
         let held = &mut self.values[group];
-        let is_better = held.as_deref().is_none_or(|held| if self.greatest { value > held } else { value < held });
+        let is_better = held.as_deref().is_none_or(|held| {
+            if self.greatest {
+                value > held
+            } else {
+                value < held
+            }
+        });
         if is_better {
             replace_bytes(held.get_or_insert_default(), value, &mut self.heap_bytes);
         }
@@ -137,13 +178,22 @@ impl ByteExtremes {
 
     /// The row of the extreme of some texts.
     fn extreme_row(&self, texts: TextRef<'_>) -> Option<usize> {
-        let rows = texts.iter().enumerate().filter_map(|(row, text)| Some((text?, row)));
-        let found = if self.greatest { rows.max() } else { rows.min() };
+        let rows = texts
+            .iter()
+            .enumerate()
+            .filter_map(|(row, text)| Some((text?, row)));
+        let found = if self.greatest {
+            rows.max()
+        } else {
+            rows.min()
+        };
         found.map(|(_, row)| row)
     }
 
     fn held(&self, order: &[u32]) -> impl Iterator<Item = Option<&[u8]>> {
-        order.iter().map(|group| self.values[*group as usize].as_deref())
+        order
+            .iter()
+            .map(|group| self.values[*group as usize].as_deref())
     }
 }
 
@@ -168,7 +218,9 @@ impl Accumulator for ByteExtremes {
             let values = used.as_ref().map_or(&column.read, |used| &used.values);
             if let Some(texts) = TextRef::new(values) {
                 if let Some(row) = self.extreme_row(texts) {
-                    let encoded = self.bytes.encode(&as_type(&values.slice(row, 1), &DataType::Utf8)?)?;
+                    let encoded = self
+                        .bytes
+                        .encode(&as_type(&values.slice(row, 1), &DataType::Utf8)?)?;
                     self.add(0, encoded.row(0).data());
                 }
                 return Ok(());
@@ -191,8 +243,13 @@ impl Accumulator for ByteExtremes {
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
-        let states = states.first().and_then(|column| column.as_binary_opt::<i32>()).ok_or_else(foreign_states)?;
-        for_each_value(groups, states.nulls(), |row, group| self.add(group, states.value(row)));
+        let states = states
+            .first()
+            .and_then(|column| column.as_binary_opt::<i32>())
+            .ok_or_else(foreign_states)?;
+        for_each_value(groups, states.nulls(), |row, group| {
+            self.add(group, states.value(row))
+        });
         Ok(1)
     }
 

@@ -7,7 +7,8 @@ use arrow::datatypes::{UInt8Type, UInt64Type};
 use forebay_model::{GroupFunction, Result, StateDecoder};
 
 use super::accumulator::{
-    Accumulator, GroupedRows, counted, doubles, encode_groups, for_each_value, foreign_states, state_column,
+    Accumulator, GroupedRows, counted, doubles, encode_groups, for_each_value, foreign_states,
+    state_column,
 };
 use super::window_sums::WindowSums;
 use crate::exact_sum::variance;
@@ -28,7 +29,12 @@ pub(super) struct FloatSums {
 impl FloatSums {
     pub(super) fn new(has_squares: bool) -> Self {
         let squares = has_squares.then(WindowSums::of_products);
-        FloatSums { counts: Vec::new(), infinities: Vec::new(), sums: WindowSums::of_values(), squares }
+        FloatSums {
+            counts: Vec::new(),
+            infinities: Vec::new(),
+            sums: WindowSums::of_values(),
+            squares,
+        }
     }
 
     #[cold]
@@ -45,12 +51,22 @@ impl FloatSums {
 
     fn variance(&self, group: u32, ddof: u32) -> Option<f64> {
         let count = self.counts[group as usize];
-        let freedom = count.checked_sub(u64::from(ddof)).filter(|freedom| *freedom > 0)?;
+        let freedom = count
+            .checked_sub(u64::from(ddof))
+            .filter(|freedom| *freedom > 0)?;
         if self.infinities(group) != 0 {
             return Some(f64::NAN);
         }
-        let variance = variance(count, &self.sums.exact(group), &self.squares.as_ref()?.exact(group));
-        Some(if ddof == 0 { variance } else { variance * (count as f64 / freedom as f64) })
+        let variance = variance(
+            count,
+            &self.sums.exact(group),
+            &self.squares.as_ref()?.exact(group),
+        );
+        Some(if ddof == 0 {
+            variance
+        } else {
+            variance * (count as f64 / freedom as f64)
+        })
     }
 }
 
@@ -61,7 +77,9 @@ impl Accumulator for FloatSums {
             self.infinities.resize(groups, 0);
         }
         self.sums.resize(groups);
-        self.squares.iter_mut().for_each(|squares| squares.resize(groups));
+        self.squares
+            .iter_mut()
+            .for_each(|squares| squares.resize(groups));
     }
 
     fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
@@ -72,7 +90,14 @@ impl Accumulator for FloatSums {
             let value = values[row];
             self.counts[group] += 1;
             if value.is_infinite() {
-                self.set_infinities(group, if value > 0.0 { PLUS_INFINITY } else { MINUS_INFINITY });
+                self.set_infinities(
+                    group,
+                    if value > 0.0 {
+                        PLUS_INFINITY
+                    } else {
+                        MINUS_INFINITY
+                    },
+                );
             } else if value != 0.0 {
                 let (mantissa, power) = decompose(value);
                 self.sums.add(group, i128::from(mantissa), power);
@@ -90,7 +115,9 @@ impl Accumulator for FloatSums {
     fn states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
         let sums = encode_groups(order, |group, out| {
             self.sums.encode(group, out)?;
-            self.squares.iter().try_for_each(|squares| squares.encode(group, out))
+            self.squares
+                .iter()
+                .try_for_each(|squares| squares.encode(group, out))
         })?;
         let infinities = order.iter().map(|group| self.infinities(*group));
         let counts = order.iter().map(|group| self.counts[*group as usize]);
@@ -102,7 +129,10 @@ impl Accumulator for FloatSums {
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
-        let sums = states.first().and_then(|column| column.as_binary_opt::<i32>()).ok_or_else(foreign_states)?;
+        let sums = states
+            .first()
+            .and_then(|column| column.as_binary_opt::<i32>())
+            .ok_or_else(foreign_states)?;
         let infinities = state_column::<UInt8Type>(states, 1)?.values();
         let counts = state_column::<UInt64Type>(states, 2)?.values();
         for (row, group) in groups.iter().enumerate() {
@@ -112,7 +142,8 @@ impl Accumulator for FloatSums {
                 self.set_infinities(group, infinities[row]);
             }
             let mut bytes = sums.value(row);
-            self.sums.add_encoded(group, &mut StateDecoder(&mut bytes))?;
+            self.sums
+                .add_encoded(group, &mut StateDecoder(&mut bytes))?;
             if let Some(squares) = &mut self.squares {
                 squares.add_encoded(group, &mut StateDecoder(&mut bytes))?;
             }
@@ -142,6 +173,9 @@ impl Accumulator for FloatSums {
 
     fn bytes(&self) -> usize {
         let squares = self.squares.as_ref().map_or(0, WindowSums::bytes);
-        self.sums.bytes() + squares + self.counts.capacity() * size_of::<u64>() + self.infinities.capacity()
+        self.sums.bytes()
+            + squares
+            + self.counts.capacity() * size_of::<u64>()
+            + self.infinities.capacity()
     }
 }

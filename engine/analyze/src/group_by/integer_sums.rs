@@ -3,15 +3,19 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, Decimal128Array, Float64Array, Int64Array, UInt64Array,
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, Decimal128Array, Float64Array, Int64Array,
+    UInt64Array,
 };
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{
-    DataType, Decimal128Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    DataType, Decimal128Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
+    UInt32Type, UInt64Type,
 };
 use forebay_model::{Fault, GroupFunction, Result, codes};
 
-use super::accumulator::{Accumulator, GroupedRows, counted, for_each_value, foreign_function, state_column};
+use super::accumulator::{
+    Accumulator, GroupedRows, counted, for_each_value, foreign_function, state_column,
+};
 use super::window_sums::divided;
 
 /// The magnitude up to which doubles hold all integers.
@@ -38,7 +42,10 @@ struct GroupSum<T> {
 impl Sums {
     fn widen(&mut self) {
         if let Sums::Narrow(sums) = self {
-            let wide = sums.iter().map(|group| GroupSum { sum: i128::from(group.sum), count: group.count });
+            let wide = sums.iter().map(|group| GroupSum {
+                sum: i128::from(group.sum),
+                count: group.count,
+            });
             *self = Sums::Wide(wide.collect());
         }
     }
@@ -47,7 +54,10 @@ impl Sums {
         match self {
             Sums::Narrow(sums) => {
                 let GroupSum { sum, count } = sums[group as usize];
-                GroupSum { sum: i128::from(sum), count }
+                GroupSum {
+                    sum: i128::from(sum),
+                    count,
+                }
             }
             Sums::Wide(sums) => sums[group as usize],
         }
@@ -56,7 +66,9 @@ impl Sums {
     /// Adds to the sum of a group; the count stays.
     fn add(&mut self, group: usize, value: i128) {
         if let Sums::Narrow(sums) = self {
-            let sum = i64::try_from(value).ok().and_then(|value| sums[group].sum.checked_add(value));
+            let sum = i64::try_from(value)
+                .ok()
+                .and_then(|value| sums[group].sum.checked_add(value));
             if let Some(sum) = sum {
                 sums[group].sum = sum;
                 return;
@@ -78,11 +90,18 @@ impl Sums {
 
 impl IntegerSums {
     pub(super) fn new(rounded: bool) -> Self {
-        IntegerSums { sums: Sums::Narrow(Vec::new()), rounded }
+        IntegerSums {
+            sums: Sums::Narrow(Vec::new()),
+            rounded,
+        }
     }
 
-    fn push<T: ArrowPrimitiveType>(&mut self, groups: &[u32], column: &ArrayRef, valid: Option<&NullBuffer>)
-    where
+    fn push<T: ArrowPrimitiveType>(
+        &mut self,
+        groups: &[u32],
+        column: &ArrayRef,
+        valid: Option<&NullBuffer>,
+    ) where
         T::Native: Into<i128>,
     {
         let values = column.as_primitive::<T>().values();
@@ -97,17 +116,27 @@ impl IntegerSums {
     }
 
     /// Like `push`, for values of 64 bits; the common case.
-    fn push_narrow<T: ArrowPrimitiveType>(&mut self, groups: &[u32], column: &ArrayRef, valid: Option<&NullBuffer>)
-    where
+    fn push_narrow<T: ArrowPrimitiveType>(
+        &mut self,
+        groups: &[u32],
+        column: &ArrayRef,
+        valid: Option<&NullBuffer>,
+    ) where
         T::Native: Into<i64> + Into<i128>,
     {
         let values = column.as_primitive::<T>().values();
         // Sums of the batch can outgrow 64 bits only if the sums before or the values are large.
-        let Sums::Narrow(sums) = &mut self.sums else { return self.push::<T>(groups, column, valid) };
+        let Sums::Narrow(sums) = &mut self.sums else {
+            return self.push::<T>(groups, column, valid);
+        };
         let done = add_narrow(sums, groups, valid, |row| values[row].into());
         if done < groups.len() {
             let valid = valid.map(|valid| valid.slice(done, groups.len() - done));
-            self.push::<T>(&groups[done..], &column.slice(done, groups.len() - done), valid.as_ref());
+            self.push::<T>(
+                &groups[done..],
+                &column.slice(done, groups.len() - done),
+                valid.as_ref(),
+            );
         }
     }
 }
@@ -122,8 +151,13 @@ fn add_narrow(
     for (row, group) in groups.iter().enumerate() {
         if valid.is_none_or(|valid| valid.is_valid(row)) {
             let held = &mut sums[*group as usize];
-            let Some(sum) = held.sum.checked_add(value(row)) else { return row };
-            *held = GroupSum { sum, count: held.count + 1 };
+            let Some(sum) = held.sum.checked_add(value(row)) else {
+                return row;
+            };
+            *held = GroupSum {
+                sum,
+                count: held.count + 1,
+            };
         }
     }
     groups.len()
@@ -144,7 +178,9 @@ impl Accumulator for IntegerSums {
             DataType::Int8 => self.push_narrow::<Int8Type>(groups, column, valid),
             DataType::Int16 => self.push_narrow::<Int16Type>(groups, column, valid),
             DataType::Int32 => self.push_narrow::<Int32Type>(groups, column, valid),
-            DataType::Int64 if !self.rounded => self.push_narrow::<Int64Type>(groups, column, valid),
+            DataType::Int64 if !self.rounded => {
+                self.push_narrow::<Int64Type>(groups, column, valid)
+            }
             DataType::Int64 => self.push::<Int64Type>(groups, column, valid),
             DataType::UInt8 => self.push_narrow::<UInt8Type>(groups, column, valid),
             DataType::UInt16 => self.push_narrow::<UInt16Type>(groups, column, valid),
@@ -156,9 +192,15 @@ impl Accumulator for IntegerSums {
     }
 
     fn states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
-        let sums: Decimal128Array = order.iter().map(|group| Some(self.sums.get(*group).sum)).collect();
+        let sums: Decimal128Array = order
+            .iter()
+            .map(|group| Some(self.sums.get(*group).sum))
+            .collect();
         let counts = order.iter().map(|group| self.sums.get(*group).count);
-        Ok(vec![Arc::new(sums), Arc::new(UInt64Array::from_iter_values(counts))])
+        Ok(vec![
+            Arc::new(sums),
+            Arc::new(UInt64Array::from_iter_values(counts)),
+        ])
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
@@ -183,8 +225,11 @@ impl Accumulator for IntegerSums {
                 Arc::new(sums.map(sum).collect::<Result<Int64Array>>()?)
             }
             GroupFunction::Mean => {
-                let mean =
-                    |group: GroupSum<i128>| (group.count > 0).then(|| divided(group.sum, group.count, 0)).flatten();
+                let mean = |group: GroupSum<i128>| {
+                    (group.count > 0)
+                        .then(|| divided(group.sum, group.count, 0))
+                        .flatten()
+                };
                 Arc::new(sums.map(mean).collect::<Float64Array>())
             }
             _ => return Err(foreign_function()),
@@ -200,5 +245,9 @@ impl Accumulator for IntegerSums {
 }
 
 fn does_not_fit(sum: i128) -> Fault {
-    Fault::new(codes::BAD_ROW, format!("a sum of {sum} does not fit 64 bits")).hint("cast the column to float64 before")
+    Fault::new(
+        codes::BAD_ROW,
+        format!("a sum of {sum} does not fit 64 bits"),
+    )
+    .hint("cast the column to float64 before")
 }

@@ -25,8 +25,15 @@ pub(super) struct KeptGroupsWriter<'w, 'o> {
 
 impl<'w, 'o> KeptGroupsWriter<'w, 'o> {
     pub(super) fn new(shares: &'w mut [&'o mut dyn Write]) -> Self {
-        let share = |out| ShareWriter { out, pieces: Vec::new(), groups: 0, bytes: 0 };
-        KeptGroupsWriter { shares: shares.iter_mut().map(share).collect() }
+        let share = |out| ShareWriter {
+            out,
+            pieces: Vec::new(),
+            groups: 0,
+            bytes: 0,
+        };
+        KeptGroupsWriter {
+            shares: shares.iter_mut().map(share).collect(),
+        }
     }
 
     /// Appends groups; keys ascend.
@@ -38,11 +45,18 @@ impl<'w, 'o> KeptGroupsWriter<'w, 'o> {
                 rows[(xxh3_64(key.unwrap_or_default()) % count) as usize].push(row as u32);
             }
         }
-        let columns: Vec<ArrayRef> = std::iter::once(Arc::new(keys) as ArrayRef).chain(states).collect();
+        let columns: Vec<ArrayRef> = std::iter::once(Arc::new(keys) as ArrayRef)
+            .chain(states)
+            .collect();
         if let [only] = self.shares.as_mut_slice() {
             return only.push(&columns);
         }
-        for (share, rows) in self.shares.iter_mut().zip(rows).filter(|(_, rows)| !rows.is_empty()) {
+        for (share, rows) in self
+            .shares
+            .iter_mut()
+            .zip(rows)
+            .filter(|(_, rows)| !rows.is_empty())
+        {
             share.push(&take_arrays(&columns, &UInt32Array::from(rows), None)?)?;
         }
         Ok(())
@@ -70,7 +84,10 @@ impl ShareWriter<'_, '_> {
         let mut sizes = vec![0; rows];
         for column in columns {
             match column.as_binary_opt::<i32>() {
-                Some(column) => sizes.iter_mut().enumerate().for_each(|(row, size)| *size += column.value(row).len()),
+                Some(column) => sizes
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(row, size)| *size += column.value(row).len()),
                 None => sizes.iter_mut().for_each(|size| *size += FIXED_STATE_BYTES),
             }
         }
@@ -78,7 +95,12 @@ impl ShareWriter<'_, '_> {
         for (row, size) in sizes.into_iter().enumerate() {
             (self.groups, self.bytes) = (self.groups + 1, self.bytes + size);
             if self.groups == GROUPS_MAX || self.bytes >= BYTES_MAX || row + 1 == rows {
-                self.pieces.push(columns.iter().map(|column| column.slice(start, row + 1 - start)).collect());
+                self.pieces.push(
+                    columns
+                        .iter()
+                        .map(|column| column.slice(start, row + 1 - start))
+                        .collect(),
+                );
                 start = row + 1;
             }
             if self.groups == GROUPS_MAX || self.bytes >= BYTES_MAX {
@@ -94,18 +116,29 @@ impl ShareWriter<'_, '_> {
         let columns = match pieces.as_slice() {
             [] => return Ok(()),
             // A slice may hold bits of its neighbours.
-            [only] => take_arrays(only, &UInt32Array::from_iter_values(0..self.groups as u32), None)?,
+            [only] => take_arrays(
+                only,
+                &UInt32Array::from_iter_values(0..self.groups as u32),
+                None,
+            )?,
             pieces => {
                 let column = |place: usize| {
-                    let parts: Vec<&dyn Array> = pieces.iter().map(|piece| piece[place].as_ref()).collect();
+                    let parts: Vec<&dyn Array> =
+                        pieces.iter().map(|piece| piece[place].as_ref()).collect();
                     Ok(concat(&parts)?)
                 };
-                (0..pieces[0].len()).map(column).collect::<Result<Vec<_>>>()?
+                (0..pieces[0].len())
+                    .map(column)
+                    .collect::<Result<Vec<_>>>()?
             }
         };
         (self.groups, self.bytes) = (0, 0);
-        let (keys, states) = columns.split_first().ok_or_else(|| Fault::internal("groups without keys"))?;
-        let keys = keys.as_binary_opt::<i32>().ok_or_else(|| Fault::new(codes::CORRUPT, "keys are no bytes"))?;
+        let (keys, states) = columns
+            .split_first()
+            .ok_or_else(|| Fault::internal("groups without keys"))?;
+        let keys = keys
+            .as_binary_opt::<i32>()
+            .ok_or_else(|| Fault::new(codes::CORRUPT, "keys are no bytes"))?;
         write_groups(self.out, keys.clone(), states.to_vec())
     }
 }

@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BooleanArray, Int32Array, UInt32Array, make_array};
+use arrow::array::{
+    Array, ArrayData, ArrayRef, AsArray, BooleanArray, Int32Array, UInt32Array, make_array,
+};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::compute::{SortOptions, cast, take};
 use arrow::datatypes::{ArrowNativeType, DataType};
 use arrow::row::{RowConverter, SortField};
-use forebay_model::{Fault, GroupKey, Result, StringColumn, TextRef, TimeBucket, canonical_keys, logical_type};
+use forebay_model::{
+    Fault, GroupKey, Result, StringColumn, TextRef, TimeBucket, canonical_keys, logical_type,
+};
 
 use crate::interner::{CODE_BITS, Interner};
 
@@ -59,12 +63,22 @@ struct DictionaryCodes {
 
 /// How a key column sorts a type: nulls last.
 pub(super) fn sort_field(data_type: &DataType) -> SortField {
-    SortField::new_with_options(data_type.clone(), SortOptions { descending: false, nulls_first: false })
+    SortField::new_with_options(
+        data_type.clone(),
+        SortOptions {
+            descending: false,
+            nulls_first: false,
+        },
+    )
 }
 
 /// Casts to a logical type where the layout is another one.
 pub(super) fn as_type(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
-    if column.data_type() == data_type { Ok(column.clone()) } else { Ok(cast(column, data_type)?) }
+    if column.data_type() == data_type {
+        Ok(column.clone())
+    } else {
+        Ok(cast(column, data_type)?)
+    }
 }
 
 impl KeyForm {
@@ -73,10 +87,22 @@ impl KeyForm {
         Ok(match data_type {
             T::Boolean => KeyForm::Bits(1),
             T::Utf8 => KeyForm::Text(Interner::default(), None),
-            T::Int8 | T::UInt8 | T::Int16 | T::UInt16 | T::Int32 | T::UInt32 | T::Int64 | T::UInt64 => bits(data_type),
-            T::Float32 | T::Float64 | T::Date32 | T::Date64 | T::Time32(_) | T::Time64(_) => bits(data_type),
+            T::Int8
+            | T::UInt8
+            | T::Int16
+            | T::UInt16
+            | T::Int32
+            | T::UInt32
+            | T::Int64
+            | T::UInt64 => bits(data_type),
+            T::Float32 | T::Float64 | T::Date32 | T::Date64 | T::Time32(_) | T::Time64(_) => {
+                bits(data_type)
+            }
             T::Timestamp(..) | T::Duration(_) => bits(data_type),
-            other => KeyForm::Encoded(Interner::default(), RowConverter::new(vec![sort_field(other)])?),
+            other => KeyForm::Encoded(
+                Interner::default(),
+                RowConverter::new(vec![sort_field(other)])?,
+            ),
         })
     }
 
@@ -94,10 +120,13 @@ fn bits(data_type: &DataType) -> KeyForm {
 
 /// Finds `width` free bits in one word; `used` counts the bits of each word that are taken.
 fn place_bits(used: &mut Vec<u32>, width: u32) -> BitPlace {
-    let word = used.iter().position(|used| used + width <= u64::BITS).unwrap_or_else(|| {
-        used.push(0);
-        used.len() - 1
-    });
+    let word = used
+        .iter()
+        .position(|used| used + width <= u64::BITS)
+        .unwrap_or_else(|| {
+            used.push(0);
+            used.len() - 1
+        });
     let shift = used[word];
     used[word] += width;
     BitPlace { word, shift }
@@ -111,11 +140,20 @@ impl KeyField {
             let form = KeyForm::of(&key.data_type)?;
             let place = place_bits(&mut used, form.width());
             let (data_type, bucket) = (key.data_type.clone(), key.bucket);
-            fields.push(KeyField { data_type, bucket, form, place, null: None });
+            fields.push(KeyField {
+                data_type,
+                bucket,
+                form,
+                place,
+                null: None,
+            });
         }
         // A single key of 64 bits keeps its word to itself.
         let is_full = fields.len() == 1 && used == [u64::BITS];
-        for field in fields.iter_mut().filter(|field| !is_full && matches!(field.form, KeyForm::Bits(_))) {
+        for field in fields
+            .iter_mut()
+            .filter(|field| !is_full && matches!(field.form, KeyForm::Bits(_)))
+        {
             field.null = Some(place_bits(&mut used, 1));
         }
         Ok((fields, used.len()))
@@ -150,8 +188,13 @@ impl KeyField {
 
     /// The column as its values are compared: buckets of times, one zero and one NaN.
     pub(super) fn prepared(&self, column: &ArrayRef) -> Result<ArrayRef> {
-        let is_text = matches!(self.form, KeyForm::Text(..)) && logical_type(column.data_type()) == DataType::Utf8;
-        let column = if is_text { column.clone() } else { as_type(column, &self.data_type)? };
+        let is_text = matches!(self.form, KeyForm::Text(..))
+            && logical_type(column.data_type()) == DataType::Utf8;
+        let column = if is_text {
+            column.clone()
+        } else {
+            as_type(column, &self.data_type)?
+        };
         match self.bucket {
             Some(bucket) => bucket.starts(&column),
             None => canonical_keys(&column),
@@ -159,7 +202,11 @@ impl KeyField {
     }
 
     /// Adds the values of a prepared column to the words of their rows.
-    pub(super) fn pack<const W: usize>(&mut self, column: &ArrayRef, words: &mut [[u64; W]]) -> Result<()> {
+    pub(super) fn pack<const W: usize>(
+        &mut self,
+        column: &ArrayRef,
+        words: &mut [[u64; W]],
+    ) -> Result<()> {
         let place = self.place;
         match &mut self.form {
             KeyForm::Bits(width) => {
@@ -172,18 +219,25 @@ impl KeyField {
                     _ => pack_bits::<u64, W>(data.buffer(0), nulls, place, words),
                 }
                 if let (Some(BitPlace { word, shift }), Some(nulls)) = (self.null, nulls) {
-                    let rows = words.iter_mut().enumerate().filter(|(row, _)| nulls.is_null(*row));
+                    let rows = words
+                        .iter_mut()
+                        .enumerate()
+                        .filter(|(row, _)| nulls.is_null(*row));
                     rows.for_each(|(_, words)| words[word] |= 1 << shift);
                 }
             }
             KeyForm::Text(interner, known) => match StringColumn::of(column)? {
                 StringColumn::Dictionary(keys, values) => {
                     let same = |known: &DictionaryCodes| {
-                        Arc::ptr_eq(&known.values, &values) || known.values.to_data().ptr_eq(&values.to_data())
+                        Arc::ptr_eq(&known.values, &values)
+                            || known.values.to_data().ptr_eq(&values.to_data())
                     };
                     let codes = match known.take().filter(same) {
                         Some(known) => known,
-                        None => DictionaryCodes { codes: vec![UNKNOWN; values.len()], values },
+                        None => DictionaryCodes {
+                            codes: vec![UNKNOWN; values.len()],
+                            values,
+                        },
                     };
                     known.insert(codes).pack(interner, &keys, place, words)?;
                 }
@@ -191,7 +245,8 @@ impl KeyField {
                     let texts = TextRef::new(&array).ok_or_else(unknown_layout)?;
                     for (text, words) in texts.iter().zip(words) {
                         if let Some(text) = text {
-                            words[place.word] |= u64::from(interner.code(text.as_bytes())? + 1) << place.shift;
+                            words[place.word] |=
+                                u64::from(interner.code(text.as_bytes())? + 1) << place.shift;
                         }
                     }
                 }
@@ -200,7 +255,8 @@ impl KeyField {
                 let encoded = converter.convert_columns(std::slice::from_ref(column))?;
                 for (row, (encoded, words)) in encoded.iter().zip(words).enumerate() {
                     if column.is_valid(row) {
-                        words[place.word] |= u64::from(interner.code(encoded.as_ref())? + 1) << place.shift;
+                        words[place.word] |=
+                            u64::from(interner.code(encoded.as_ref())? + 1) << place.shift;
                     }
                 }
             }
@@ -215,8 +271,9 @@ impl KeyField {
             KeyForm::Text(interner, _) => interner.to_text_array().map(Some),
             KeyForm::Encoded(interner, converter) => {
                 let parser = converter.parser();
-                let columns =
-                    converter.convert_rows((0..interner.len()).map(|code| parser.parse(interner.get(code))))?;
+                let columns = converter.convert_rows(
+                    (0..interner.len()).map(|code| parser.parse(interner.get(code))),
+                )?;
                 Ok(columns.into_iter().next())
             }
         }
@@ -233,7 +290,9 @@ impl KeyField {
         let values = keys.clone().map(|words| words[word] >> shift);
         if let Some(coded) = coded {
             let mask = (1 << CODE_BITS) - 1;
-            let codes: UInt32Array = values.map(|code| ((code & mask) as u32).checked_sub(1)).collect();
+            let codes: UInt32Array = values
+                .map(|code| ((code & mask) as u32).checked_sub(1))
+                .collect();
             return Ok(take(coded, &codes, None)?);
         }
         let rows = keys.len();
@@ -252,7 +311,10 @@ impl KeyField {
             32 => values.map(|value| value as u32).collect::<Buffer>(),
             _ => values.collect::<Buffer>(),
         };
-        let data = ArrayData::builder(self.data_type.clone()).len(rows).add_buffer(buffer).nulls(nulls);
+        let data = ArrayData::builder(self.data_type.clone())
+            .len(rows)
+            .add_buffer(buffer)
+            .nulls(nulls);
         Ok(make_array(data.build()?))
     }
 
@@ -267,14 +329,17 @@ impl KeyField {
         let mask = u64::MAX >> (u64::BITS - width);
         if let Some(interner) = self.interner() {
             let ranks = interner.ranks();
-            return Box::new(move |words| match (words[word] >> shift & mask).checked_sub(1) {
-                Some(code) => u64::from(ranks[code as usize]),
-                None => ranks.len() as u64,
-            });
+            return Box::new(
+                move |words| match (words[word] >> shift & mask).checked_sub(1) {
+                    Some(code) => u64::from(ranks[code as usize]),
+                    None => ranks.len() as u64,
+                },
+            );
         }
         let sign = 1 << (width - 1);
         let is_float = self.data_type.is_floating();
-        let is_unsigned = self.data_type.is_unsigned_integer() || self.data_type == DataType::Boolean;
+        let is_unsigned =
+            self.data_type.is_unsigned_integer() || self.data_type == DataType::Boolean;
         Box::new(move |words| {
             let value = words[word] >> shift & mask;
             match value & sign {
@@ -303,12 +368,19 @@ fn pack_bits<T: ArrowNativeType + Into<u64>, const W: usize>(
     words: &mut [[u64; W]],
 ) {
     match nulls {
-        None => {
-            words.iter_mut().zip(values).for_each(|(words, value)| words[place.word] |= (*value).into() << place.shift)
-        }
+        None => words
+            .iter_mut()
+            .zip(values)
+            .for_each(|(words, value)| words[place.word] |= (*value).into() << place.shift),
         Some(nulls) => {
-            let rows = words.iter_mut().zip(values).enumerate().filter(|(row, _)| nulls.is_valid(*row));
-            rows.for_each(|(_, (words, value))| words[place.word] |= (*value).into() << place.shift);
+            let rows = words
+                .iter_mut()
+                .zip(values)
+                .enumerate()
+                .filter(|(row, _)| nulls.is_valid(*row));
+            rows.for_each(|(_, (words, value))| {
+                words[place.word] |= (*value).into() << place.shift
+            });
         }
     }
 }

@@ -44,9 +44,15 @@ impl KeyIndex {
         };
         let converter = match keys {
             [] => None,
-            keys => Some(RowConverter::new(keys.iter().map(|key| sort_field(&key.data_type)).collect())?),
+            keys => Some(RowConverter::new(
+                keys.iter().map(|key| sort_field(&key.data_type)).collect(),
+            )?),
         };
-        Ok(KeyIndex { fields, table, converter })
+        Ok(KeyIndex {
+            fields,
+            table,
+            converter,
+        })
     }
 
     /// Number of groups.
@@ -61,18 +67,29 @@ impl KeyIndex {
     }
 
     /// Writes the group of each row to `into`; `columns` are those of the keys.
-    pub(super) fn find_groups(&mut self, columns: &[ArrayRef], rows: usize, into: &mut Vec<u32>) -> Result<()> {
+    pub(super) fn find_groups(
+        &mut self,
+        columns: &[ArrayRef],
+        rows: usize,
+        into: &mut Vec<u32>,
+    ) -> Result<()> {
         into.clear();
         let fields = &mut self.fields;
-        let columns: Vec<ArrayRef> =
-            columns.iter().zip(fields.iter()).map(|(column, field)| field.prepared(column)).collect::<Result<_>>()?;
+        let columns: Vec<ArrayRef> = columns
+            .iter()
+            .zip(fields.iter())
+            .map(|(column, field)| field.prepared(column))
+            .collect::<Result<_>>()?;
         match &mut self.table {
             KeyTable::Nothing => into.resize(rows, 0),
             KeyTable::One(keys) => keys.find(fields, &columns, rows, into)?,
             KeyTable::Two(keys) => keys.find(fields, &columns, rows, into)?,
             KeyTable::Four(keys) => keys.find(fields, &columns, rows, into)?,
             KeyTable::Bytes(interner) => {
-                let columns = columns.iter().zip(fields).map(|(column, field)| as_type(column, &field.data_type));
+                let columns = columns
+                    .iter()
+                    .zip(fields)
+                    .map(|(column, field)| as_type(column, &field.data_type));
                 let columns = columns.collect::<Result<Vec<_>>>()?;
                 for row in &converter(&self.converter)?.convert_columns(&columns)? {
                     into.push(interner.code(row.as_ref())?);
@@ -89,19 +106,27 @@ impl KeyIndex {
             KeyTable::One(keys) => keys.sorted_order(&self.fields),
             KeyTable::Two(keys) => keys.sorted_order(&self.fields),
             KeyTable::Four(keys) => keys.sorted_order(&self.fields),
-            KeyTable::Bytes(interner) => Some(sorted_bytes(interner.len(), |group| interner.get(group))),
+            KeyTable::Bytes(interner) => {
+                Some(sorted_bytes(interner.len(), |group| interner.get(group)))
+            }
         };
         if let Some(order) = by_number {
             return Ok(order);
         }
         let all: Vec<u32> = (0..self.len() as u32).collect();
-        let rows = converter(&self.converter)?.convert_columns(&self.columns(&self.decoder()?, &all)?)?;
+        let rows =
+            converter(&self.converter)?.convert_columns(&self.columns(&self.decoder()?, &all)?)?;
         Ok(sorted_bytes(all.len(), |group| rows.row(group).data()))
     }
 
     /// What the columns of the present groups are decoded with.
     pub(super) fn decoder(&self) -> Result<KeyDecoder> {
-        Ok(KeyDecoder(self.fields.iter().map(KeyField::coded_values).collect::<Result<_>>()?))
+        Ok(KeyDecoder(
+            self.fields
+                .iter()
+                .map(KeyField::coded_values)
+                .collect::<Result<_>>()?,
+        ))
     }
 
     /// The key columns of some groups.
@@ -119,17 +144,24 @@ impl KeyIndex {
     pub(super) fn encoded(&self, decoder: &KeyDecoder, order: &[u32]) -> Result<BinaryArray> {
         match &self.table {
             KeyTable::Nothing => Ok(order.iter().map(|_| Some(b"")).collect()),
-            KeyTable::Bytes(interner) => Ok(order.iter().map(|group| Some(interner.get(*group as usize))).collect()),
+            KeyTable::Bytes(interner) => Ok(order
+                .iter()
+                .map(|group| Some(interner.get(*group as usize)))
+                .collect()),
             _ => {
                 let columns = self.columns(decoder, order)?;
-                Ok(converter(&self.converter)?.convert_columns(&columns)?.try_into_binary()?)
+                Ok(converter(&self.converter)?
+                    .convert_columns(&columns)?
+                    .try_into_binary()?)
             }
         }
     }
 
     /// The key columns of encoded keys.
     pub(super) fn decode(&self, keys: &BinaryArray) -> Result<Vec<ArrayRef>> {
-        let Some(converter) = &self.converter else { return Ok(Vec::new()) };
+        let Some(converter) = &self.converter else {
+            return Ok(Vec::new());
+        };
         let parser = converter.parser();
         Ok(converter.convert_rows(keys.iter().map(|key| parser.parse(key.unwrap_or_default())))?)
     }
@@ -160,15 +192,21 @@ impl KeyIndex {
 }
 
 fn converter(converter: &Option<RowConverter>) -> Result<&RowConverter> {
-    converter.as_ref().ok_or_else(|| Fault::internal("keys without an encoding"))
+    converter
+        .as_ref()
+        .ok_or_else(|| Fault::internal("keys without an encoding"))
 }
 
 /// Places in the order of their bytes.
 fn sorted_bytes<'b>(count: usize, bytes: impl Fn(usize) -> &'b [u8]) -> Vec<u32> {
     // Many keys differ in their first bytes.
-    let mut prefixes: Vec<(u64, u32)> = (0..count).map(|place| (bytes_prefix(bytes(place)), place as u32)).collect();
+    let mut prefixes: Vec<(u64, u32)> = (0..count)
+        .map(|place| (bytes_prefix(bytes(place)), place as u32))
+        .collect();
     prefixes.sort_unstable_by(|(prefix, place), (other_prefix, other)| {
-        prefix.cmp(other_prefix).then_with(|| bytes(*place as usize).cmp(bytes(*other as usize)))
+        prefix
+            .cmp(other_prefix)
+            .then_with(|| bytes(*place as usize).cmp(bytes(*other as usize)))
     });
     prefixes.into_iter().map(|(_, place)| place).collect()
 }

@@ -7,7 +7,9 @@ use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, UInt64Type};
 use forebay_model::{Fault, GroupFunction, Result, codes};
 
-use super::accumulator::{Accumulator, GroupedRows, for_each_value, foreign_function, foreign_states, state_column};
+use super::accumulator::{
+    Accumulator, GroupedRows, for_each_value, foreign_function, foreign_states, state_column,
+};
 use super::extremes::ValueBytes;
 
 /// The first values of each group in the order of rows, as far as a limit.
@@ -57,7 +59,10 @@ fn read_items(mut bytes: &[u8]) -> impl Iterator<Item = Result<ListItem<'_>>> {
             let (length, rest) = rest.split_first_chunk::<4>()?;
             let (value, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
             bytes = rest;
-            Some(ListItem { position: u64::from_le_bytes(*position), value })
+            Some(ListItem {
+                position: u64::from_le_bytes(*position),
+                value,
+            })
         };
         let item = read().ok_or_else(foreign_states);
         if item.is_err() {
@@ -71,7 +76,9 @@ fn read_items(mut bytes: &[u8]) -> impl Iterator<Item = Result<ListItem<'_>>> {
 impl HeldList {
     /// Adds values in the order of their positions, as far as the limit allows.
     fn extend(&mut self, items: &[ListItem<'_>], limit: u32) -> Result<()> {
-        let Some(first) = items.first() else { return Ok(()) };
+        let Some(first) = items.first() else {
+            return Ok(());
+        };
         if self.held == 0 || first.position > self.last {
             let free = limit.saturating_sub(self.held) as usize;
             self.append(&items[..items.len().min(free)]);
@@ -88,7 +95,9 @@ impl HeldList {
     }
 
     fn append(&mut self, items: &[ListItem<'_>]) {
-        items.iter().for_each(|item| push_item(&mut self.items, *item));
+        items
+            .iter()
+            .for_each(|item| push_item(&mut self.items, *item));
         self.held += items.len() as u32;
         self.last = items.last().map_or(self.last, |item| item.position);
     }
@@ -98,7 +107,14 @@ impl Lists {
     pub(super) fn new(data_type: &DataType, limit: u32) -> Result<Self> {
         let encoding = ValueBytes::new(data_type)?;
         let null = encoding.null(data_type)?;
-        Ok(Lists { data_type: data_type.clone(), limit, encoding, null, lists: Vec::new(), heap_bytes: 0 })
+        Ok(Lists {
+            data_type: data_type.clone(),
+            limit,
+            encoding,
+            null,
+            lists: Vec::new(),
+            heap_bytes: 0,
+        })
     }
 
     /// Adds values to the list of a group, without counting them.
@@ -116,9 +132,14 @@ impl Lists {
         mut append: impl FnMut(&mut BinaryBuilder, &'l HeldList) -> Result<()>,
     ) -> Result<Vec<ArrayRef>> {
         let mut items = BinaryBuilder::new();
-        order.iter().try_for_each(|group| append(&mut items, &self.lists[*group as usize]))?;
+        order
+            .iter()
+            .try_for_each(|group| append(&mut items, &self.lists[*group as usize]))?;
         let seen = order.iter().map(|group| self.lists[*group as usize].seen);
-        Ok(vec![Arc::new(items.finish()), Arc::new(UInt64Array::from_iter_values(seen))])
+        Ok(vec![
+            Arc::new(items.finish()),
+            Arc::new(UInt64Array::from_iter_values(seen)),
+        ])
     }
 }
 
@@ -133,7 +154,10 @@ impl Accumulator for Lists {
         let mut added = Ok(());
         for_each_value(rows.groups, column.valid.as_ref(), |row, group| {
             self.lists[group].seen += 1;
-            let item = ListItem { position: rows.first + row as u64, value: encoded.row(row).data() };
+            let item = ListItem {
+                position: rows.first + row as u64,
+                value: encoded.row(row).data(),
+            };
             if added.is_ok() {
                 added = self.add(group, &[item]);
             }
@@ -161,7 +185,10 @@ impl Accumulator for Lists {
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], shift: u64) -> Result<usize> {
-        let lists = states.first().and_then(|column| column.as_binary_opt::<i32>()).ok_or_else(foreign_states)?;
+        let lists = states
+            .first()
+            .and_then(|column| column.as_binary_opt::<i32>())
+            .ok_or_else(foreign_states)?;
         let seen = state_column::<UInt64Type>(states, 1)?.values();
         let mut items = Vec::new();
         for (row, group) in groups.iter().enumerate() {
@@ -169,7 +196,10 @@ impl Accumulator for Lists {
             items.clear();
             for item in read_items(lists.value(row)) {
                 let item = item?;
-                items.push(ListItem { position: item.position.saturating_add(shift), ..item });
+                items.push(ListItem {
+                    position: item.position.saturating_add(shift),
+                    ..item
+                });
             }
             self.add(*group as usize, &items)?;
         }
@@ -177,10 +207,18 @@ impl Accumulator for Lists {
     }
 
     fn results(&self, function: GroupFunction, order: &[u32]) -> Result<ArrayRef> {
-        let GroupFunction::List { truncate, .. } = function else { return Err(foreign_function()) };
+        let GroupFunction::List { truncate, .. } = function else {
+            return Err(foreign_function());
+        };
         let lists = || order.iter().map(|group| &self.lists[*group as usize]);
-        if let Some(long) = lists().map(|list| list.seen).find(|seen| !truncate && *seen > u64::from(self.limit)) {
-            let message = format!("a list of {long} values is longer than `limit: {}`", self.limit);
+        if let Some(long) = lists()
+            .map(|list| list.seen)
+            .find(|seen| !truncate && *seen > u64::from(self.limit))
+        {
+            let message = format!(
+                "a list of {long} values is longer than `limit: {}`",
+                self.limit
+            );
             return Err(Fault::new(codes::BAD_ROW, message)
                 .hint("raise `limit`, or keep the first values alone with `beyond: truncate`"));
         }
@@ -188,8 +226,14 @@ impl Accumulator for Lists {
         for list in lists() {
             items.extend(read_items(&list.items).collect::<Result<Vec<_>>>()?);
         }
-        let values = self.encoding.decode(items.iter().map(|item| Some(item.value)), &self.null)?;
-        list_column(lists().map(|list| list.held as usize), values, &self.data_type)
+        let values = self
+            .encoding
+            .decode(items.iter().map(|item| Some(item.value)), &self.null)?;
+        list_column(
+            lists().map(|list| list.held as usize),
+            values,
+            &self.data_type,
+        )
     }
 
     fn bytes(&self) -> usize {
@@ -203,8 +247,17 @@ pub(super) fn list_column(
     values: ArrayRef,
     data_type: &DataType,
 ) -> Result<ArrayRef> {
-    let filled: NullBuffer = lengths.clone().map(|length| length > 0).collect::<Vec<bool>>().into();
+    let filled: NullBuffer = lengths
+        .clone()
+        .map(|length| length > 0)
+        .collect::<Vec<bool>>()
+        .into();
     let field = Arc::new(Field::new_list_field(data_type.clone(), true));
     let offsets = OffsetBuffer::from_lengths(lengths);
-    Ok(Arc::new(ListArray::try_new(field, offsets, values, Some(filled))?))
+    Ok(Arc::new(ListArray::try_new(
+        field,
+        offsets,
+        values,
+        Some(filled),
+    )?))
 }

@@ -26,12 +26,17 @@ mod window_sums;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BinaryArray};
-use forebay_model::{GroupBy, GroupFunction, GroupKey, GroupResult, Result, ScratchSpace, SpillWriter};
+use forebay_model::{
+    GroupBy, GroupFunction, GroupKey, GroupResult, Result, ScratchSpace, SpillWriter,
+};
 
 use accumulator::{Accumulator, AccumulatorKind, GroupedRows, ValueColumn};
 pub use analyzer::GroupByAnalyzer;
 use key_index::KeyIndex;
-use runs::{GroupRun, GroupRunWriter, MERGED_GROUPS_MAX, NewStates, RUN_BATCH_BYTES, RUNS_MAX, RunMerge, merge_states};
+use runs::{
+    GroupRun, GroupRunWriter, MERGED_GROUPS_MAX, NewStates, RUN_BATCH_BYTES, RUNS_MAX, RunMerge,
+    merge_states,
+};
 pub use sorted_groups::SortedGroups;
 use value_reader::ValueQuestions;
 
@@ -82,7 +87,10 @@ struct DistinctValues {
 
 impl DistinctValues {
     fn with_scratch(self, scratch: &Arc<dyn ScratchSpace>) -> Self {
-        DistinctValues { pairs: self.pairs.with_scratch(scratch), ..self }
+        DistinctValues {
+            pairs: self.pairs.with_scratch(scratch),
+            ..self
+        }
     }
 }
 
@@ -96,7 +104,11 @@ enum RowPositions {
 impl AccumulatorColumn {
     /// The number of values of a column.
     fn counts(value: usize) -> Self {
-        AccumulatorColumn { kind: AccumulatorKind::Counts, value: Some(value), other: None }
+        AccumulatorColumn {
+            kind: AccumulatorKind::Counts,
+            value: Some(value),
+            other: None,
+        }
     }
 }
 
@@ -131,7 +143,11 @@ impl GroupByState {
         let column = |result: &GroupResult| {
             let kind = AccumulatorKind::of(result, &spec.values);
             let value = (!result.function.is_of_rows()).then_some(result.value);
-            AccumulatorColumn { kind, value, other: result.function.other_column() }
+            AccumulatorColumn {
+                kind,
+                value,
+                other: result.function.other_column(),
+            }
         };
         let mut asked: Vec<&GroupResult> = spec.results.iter().collect();
         asked.sort_by_key(|result| breadth(column(result).kind));
@@ -142,17 +158,25 @@ impl GroupByState {
                     distinct.push(result.value);
                 }
                 let counts = AccumulatorColumn::counts(result.value);
-                let is_known = |known: &AccumulatorColumn| tells(known, &counts, GroupFunction::Count);
-                if matches!(result.function, GroupFunction::Quantile { .. }) && !columns.iter().any(is_known) {
+                let is_known =
+                    |known: &AccumulatorColumn| tells(known, &counts, GroupFunction::Count);
+                if matches!(result.function, GroupFunction::Quantile { .. })
+                    && !columns.iter().any(is_known)
+                {
                     columns.push(counts);
                 }
-            } else if !columns.iter().any(|known| tells(known, &own, result.function)) {
+            } else if !columns
+                .iter()
+                .any(|known| tells(known, &own, result.function))
+            {
                 columns.push(own);
             }
         }
         let source = |result: &GroupResult| {
             let own = column(result);
-            let place = columns.iter().position(|known| tells(known, &own, result.function));
+            let place = columns
+                .iter()
+                .position(|known| tells(known, &own, result.function));
             let set = distinct.iter().position(|value| *value == result.value);
             match place {
                 Some(place) => ResultSource::Accumulator(place),
@@ -161,12 +185,25 @@ impl GroupByState {
         };
         let sources = spec.results.iter().map(source).collect();
         let parts = distinct.len() + 1;
-        let scratch: Arc<dyn ScratchSpace> = Arc::new(ScratchShare { whole: scratch.clone(), parts });
+        let scratch: Arc<dyn ScratchSpace> = Arc::new(ScratchShare {
+            whole: scratch.clone(),
+            parts,
+        });
         let distinct = distinct.into_iter().map(|value| {
             let data_type = spec.values[value].clone();
-            let keys = spec.keys.iter().cloned().chain([GroupKey { data_type, bucket: None }]).collect();
+            let keys = spec
+                .keys
+                .iter()
+                .cloned()
+                .chain([GroupKey {
+                    data_type,
+                    bucket: None,
+                }])
+                .collect();
             let counts = AccumulatorColumn::counts(value);
-            let count = columns.iter().position(|known| tells(known, &counts, GroupFunction::Count));
+            let count = columns
+                .iter()
+                .position(|known| tells(known, &counts, GroupFunction::Count));
             let mut asked = ValueQuestions::default();
             for result in spec.results.iter().filter(|result| result.value == value) {
                 match result.function {
@@ -178,10 +215,25 @@ impl GroupByState {
                     _ => {}
                 }
             }
-            let rows = GroupResult { function: GroupFunction::CountRows, value: 0 };
-            let results = if asked.needs_repeats() { vec![rows] } else { Vec::new() };
-            let pairs = GroupBy { keys, values: Vec::new(), results };
-            Ok(DistinctValues { value, asked, pairs: GroupByState::new(&Arc::new(pairs), &scratch)? })
+            let rows = GroupResult {
+                function: GroupFunction::CountRows,
+                value: 0,
+            };
+            let results = if asked.needs_repeats() {
+                vec![rows]
+            } else {
+                Vec::new()
+            };
+            let pairs = GroupBy {
+                keys,
+                values: Vec::new(),
+                results,
+            };
+            Ok(DistinctValues {
+                value,
+                asked,
+                pairs: GroupByState::new(&Arc::new(pairs), &scratch)?,
+            })
         });
         let distinct = distinct.collect::<Result<Vec<_>>>()?;
         let mut state = GroupByState {
@@ -206,13 +258,21 @@ impl GroupByState {
         let (keys, values) = columns.split_at(self.spec.keys.len());
         self.index.find_groups(keys, rows, &mut self.groups)?;
         self.resize();
-        let values = values.iter().zip(&self.spec.values).map(|(column, data_type)| ValueColumn::of(column, data_type));
+        let values = values
+            .iter()
+            .zip(&self.spec.values)
+            .map(|(column, data_type)| ValueColumn::of(column, data_type));
         let values = values.collect::<Result<Vec<_>>>()?;
         let values = &values;
         for (column, accumulator) in self.columns.iter().zip(&mut self.accumulators) {
             let of = |place: Option<usize>| place.and_then(|place| values.get(place));
             let (value, other) = (of(column.value), of(column.other));
-            accumulator.update(&GroupedRows { groups: &self.groups, value, other, first })?;
+            accumulator.update(&GroupedRows {
+                groups: &self.groups,
+                value,
+                other,
+                first,
+            })?;
         }
         self.end = self.end.max(first + rows as u64);
         for set in &mut self.distinct {
@@ -247,7 +307,11 @@ impl GroupByState {
 
     /// Merges the state of other rows, and adds a number to their positions.
     fn merge_shifted(&mut self, mut other: GroupByState, shift: u64) -> Result<()> {
-        for (set, other) in self.distinct.iter_mut().zip(std::mem::take(&mut other.distinct)) {
+        for (set, other) in self
+            .distinct
+            .iter_mut()
+            .zip(std::mem::take(&mut other.distinct))
+        {
             set.pairs.merge(other.pairs)?;
         }
         if self.runs.is_empty() && other.runs.is_empty() {
@@ -255,24 +319,39 @@ impl GroupByState {
             let all: Vec<u32> = (0..other.index.len() as u32).collect();
             for order in all.chunks(other.groups_per_batch()) {
                 let keys = other.index.columns(&decoder, order)?;
-                self.index.find_groups(&keys, order.len(), &mut self.groups)?;
+                self.index
+                    .find_groups(&keys, order.len(), &mut self.groups)?;
                 let columns = all_states(&other.accumulators, order, RowPositions::Told)?;
-                let states = NewStates { groups: &self.groups, columns: &columns, shift };
+                let states = NewStates {
+                    groups: &self.groups,
+                    columns: &columns,
+                    shift,
+                };
                 merge_states(&mut self.accumulators, self.index.len(), &states)?;
             }
             return self.spill_if_large();
         }
         self.spill()?;
         other.spill()?;
-        self.runs.extend(other.runs.into_iter().map(|run| GroupRun { shift: run.shift + shift, ..run }));
+        self.runs.extend(other.runs.into_iter().map(|run| GroupRun {
+            shift: run.shift + shift,
+            ..run
+        }));
         self.compact_runs()
     }
 
     /// The state with another budget.
     pub fn with_scratch(mut self, scratch: &Arc<dyn ScratchSpace>) -> Self {
         let parts = self.distinct.len() + 1;
-        self.scratch = Arc::new(ScratchShare { whole: scratch.clone(), parts });
-        self.distinct = self.distinct.into_iter().map(|set| set.with_scratch(&self.scratch)).collect();
+        self.scratch = Arc::new(ScratchShare {
+            whole: scratch.clone(),
+            parts,
+        });
+        self.distinct = self
+            .distinct
+            .into_iter()
+            .map(|set| set.with_scratch(&self.scratch))
+            .collect();
         self
     }
 
@@ -282,7 +361,10 @@ impl GroupByState {
     }
 
     /// Visits the results of all groups, in any order.
-    pub fn for_each_unordered(mut self, mut visit: impl FnMut(&[ArrayRef]) -> Result<()>) -> Result<()> {
+    pub fn for_each_unordered(
+        mut self,
+        mut visit: impl FnMut(&[ArrayRef]) -> Result<()>,
+    ) -> Result<()> {
         if !self.runs.is_empty() || !self.distinct.is_empty() {
             let keys = self.spec.keys.len();
             let mut sorted = self.into_sorted()?;
@@ -306,20 +388,32 @@ impl GroupByState {
     }
 
     fn own_bytes(&self) -> usize {
-        let accumulators: usize = self.accumulators.iter().map(|accumulator| accumulator.bytes()).sum();
+        let accumulators: usize = self
+            .accumulators
+            .iter()
+            .map(|accumulator| accumulator.bytes())
+            .sum();
         accumulators + self.index.bytes() + self.groups.capacity() * size_of::<u32>()
     }
 
     fn resize(&mut self) {
         let groups = self.index.len();
-        self.accumulators.iter_mut().for_each(|accumulator| accumulator.resize(groups));
+        self.accumulators
+            .iter_mut()
+            .for_each(|accumulator| accumulator.resize(groups));
     }
 
     /// The results of groups, of accumulators like this state's; those of distinct values are left out.
-    fn results(&self, accumulators: &[Box<dyn Accumulator>], order: &[u32]) -> Result<Vec<ArrayRef>> {
+    fn results(
+        &self,
+        accumulators: &[Box<dyn Accumulator>],
+        order: &[u32],
+    ) -> Result<Vec<ArrayRef>> {
         let each = self.sources.iter().zip(&self.spec.results);
         let each = each.filter_map(|(source, result)| match source {
-            ResultSource::Accumulator(place) => Some(accumulators[*place].results(result.function, order)),
+            ResultSource::Accumulator(place) => {
+                Some(accumulators[*place].results(result.function, order))
+            }
             ResultSource::Distinct(_) => None,
         });
         each.collect()
@@ -330,7 +424,11 @@ impl GroupByState {
     }
 
     fn spill_if_large(&mut self) -> Result<()> {
-        if self.own_bytes() > self.scratch.budget_bytes() / FILLED_SHARE { self.spill() } else { Ok(()) }
+        if self.own_bytes() > self.scratch.budget_bytes() / FILLED_SHARE {
+            self.spill()
+        } else {
+            Ok(())
+        }
     }
 
     /// Writes all groups to a run and forgets them.
@@ -340,7 +438,9 @@ impl GroupByState {
             return Ok(());
         }
         let mut writer = GroupRunWriter::new(&*self.scratch)?;
-        self.for_each_held(RowPositions::Told, &mut |keys, states| writer.push(keys, states))?;
+        self.for_each_held(RowPositions::Told, &mut |keys, states| {
+            writer.push(keys, states)
+        })?;
         self.runs.push(writer.finish()?);
         self.index.clear();
         self.accumulators = self.fresh()?;
@@ -356,7 +456,9 @@ impl GroupByState {
 
     /// Writes all groups and distinct values to runs.
     fn spill_all(&mut self) -> Result<()> {
-        self.distinct.iter_mut().try_for_each(|set| set.pairs.spill_all())?;
+        self.distinct
+            .iter_mut()
+            .try_for_each(|set| set.pairs.spill_all())?;
         self.spill()
     }
 
@@ -364,12 +466,20 @@ impl GroupByState {
     fn for_each_held(&self, positions: RowPositions, take: TakeGroups<'_>) -> Result<()> {
         let (order, decoder) = (self.index.sorted_order()?, self.index.decoder()?);
         order.chunks(self.groups_per_batch()).try_for_each(|order| {
-            take(self.index.encoded(&decoder, order)?, all_states(&self.accumulators, order, positions)?)
+            take(
+                self.index.encoded(&decoder, order)?,
+                all_states(&self.accumulators, order, positions)?,
+            )
         })
     }
 
     /// Passes the groups of runs to `take`, merged, in batches in the order of keys.
-    fn for_each_merged(&self, runs: &[GroupRun], positions: RowPositions, take: TakeGroups<'_>) -> Result<()> {
+    fn for_each_merged(
+        &self,
+        runs: &[GroupRun],
+        positions: RowPositions,
+        take: TakeGroups<'_>,
+    ) -> Result<()> {
         let mut merge = RunMerge::open(runs, MERGED_GROUPS_MAX)?;
         loop {
             let mut merged = self.fresh()?;
@@ -385,12 +495,16 @@ impl GroupByState {
     /// Merges the smallest runs until few are left.
     fn compact_runs(&mut self) -> Result<()> {
         while self.runs.len() > RUNS_MAX {
-            self.runs.sort_by_key(|run| std::cmp::Reverse(run.file.bytes()));
+            self.runs
+                .sort_by_key(|run| std::cmp::Reverse(run.file.bytes()));
             let small = self.runs.split_off(RUNS_MAX / 2);
             let merged = &small[small.len().saturating_sub(RUNS_MAX)..];
-            self.runs.extend_from_slice(&small[..small.len().saturating_sub(RUNS_MAX)]);
+            self.runs
+                .extend_from_slice(&small[..small.len().saturating_sub(RUNS_MAX)]);
             let mut writer = GroupRunWriter::new(&*self.scratch)?;
-            self.for_each_merged(merged, RowPositions::Told, &mut |keys, states| writer.push(keys, states))?;
+            self.for_each_merged(merged, RowPositions::Told, &mut |keys, states| {
+                writer.push(keys, states)
+            })?;
             self.runs.push(writer.finish()?);
         }
         Ok(())
@@ -409,7 +523,9 @@ fn breadth(kind: AccumulatorKind) -> u8 {
 /// Whether an accumulator for something else tells what is asked of its column, too.
 fn tells(known: &AccumulatorColumn, asked: &AccumulatorColumn, function: GroupFunction) -> bool {
     let more = match asked.kind {
-        AccumulatorKind::Floats { .. } => known.kind == AccumulatorKind::Floats { has_squares: true },
+        AccumulatorKind::Floats { .. } => {
+            known.kind == AccumulatorKind::Floats { has_squares: true }
+        }
         AccumulatorKind::Counts => function == GroupFunction::Count && known.kind.counts_values(),
         _ => false,
     };
@@ -419,12 +535,18 @@ fn tells(known: &AccumulatorColumn, asked: &AccumulatorColumn, function: GroupFu
 fn build_all(columns: &[AccumulatorColumn], spec: &GroupBy) -> Result<Vec<Box<dyn Accumulator>>> {
     let each = columns.iter().map(|column| {
         let data_type = column.value.and_then(|value| spec.values.get(value));
-        column.kind.build(data_type.unwrap_or(&arrow::datatypes::DataType::Null))
+        column
+            .kind
+            .build(data_type.unwrap_or(&arrow::datatypes::DataType::Null))
     });
     each.collect()
 }
 
-fn all_states(accumulators: &[Box<dyn Accumulator>], order: &[u32], positions: RowPositions) -> Result<Vec<ArrayRef>> {
+fn all_states(
+    accumulators: &[Box<dyn Accumulator>],
+    order: &[u32],
+    positions: RowPositions,
+) -> Result<Vec<ArrayRef>> {
     let mut states = Vec::new();
     for accumulator in accumulators {
         states.extend(match positions {

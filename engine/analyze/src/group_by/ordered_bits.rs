@@ -12,7 +12,10 @@ pub(super) fn has_ordered_bits(data_type: &DataType) -> bool {
     use DataType as T;
     data_type.is_integer()
         || data_type.is_floating()
-        || matches!(data_type, T::Boolean | T::Date32 | T::Date64 | T::Time32(_) | T::Time64(_))
+        || matches!(
+            data_type,
+            T::Boolean | T::Date32 | T::Date64 | T::Time32(_) | T::Time64(_)
+        )
         || matches!(data_type, T::Timestamp(..) | T::Duration(_))
 }
 
@@ -37,16 +40,26 @@ pub(super) fn to_ordered_bits(column: &ArrayRef) -> Result<Int64Array> {
     let data_type = column.data_type();
     if data_type.is_floating() {
         let doubles = cast(column, &DataType::Float64)?;
-        return Ok(doubles.as_primitive::<Float64Type>().unary::<_, Int64Type>(of_double));
+        return Ok(doubles
+            .as_primitive::<Float64Type>()
+            .unary::<_, Int64Type>(of_double));
     }
     if *data_type == DataType::UInt64 {
-        return Ok(column.as_primitive::<UInt64Type>().unary::<_, Int64Type>(|value| (value ^ SIGN) as i64));
+        return Ok(column
+            .as_primitive::<UInt64Type>()
+            .unary::<_, Int64Type>(|value| (value ^ SIGN) as i64));
     }
     if let Some(flags) = column.as_boolean_opt() {
         return Ok(flags.iter().map(|flag| flag.map(i64::from)).collect());
     }
-    let column = if is_narrow_time(data_type) { &cast(column, &DataType::Int32)? } else { column };
-    Ok(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+    let column = if is_narrow_time(data_type) {
+        &cast(column, &DataType::Int32)?
+    } else {
+        column
+    };
+    Ok(cast(column, &DataType::Int64)?
+        .as_primitive::<Int64Type>()
+        .clone())
 }
 
 /// The column of integers made by `to_ordered_bits`.
@@ -64,6 +77,10 @@ pub(super) fn from_ordered_bits(bits: &Int64Array, data_type: &DataType) -> Resu
         return Ok(Arc::new(flags));
     }
     let bits: ArrayRef = Arc::new(bits.clone());
-    let bits = if is_narrow_time(data_type) { cast(&bits, &DataType::Int32)? } else { bits };
+    let bits = if is_narrow_time(data_type) {
+        cast(&bits, &DataType::Int32)?
+    } else {
+        bits
+    };
     Ok(cast(&bits, data_type)?)
 }

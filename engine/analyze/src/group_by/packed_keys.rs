@@ -59,8 +59,13 @@ impl<const W: usize> PackedKeys<W> {
             field.pack(column, &mut self.batch)?;
         }
         into.reserve(rows);
-        let hidden = fields.iter().zip(columns).find(|(field, _)| field.hides_null());
-        let nulls = hidden.and_then(|(_, column)| column.nulls()).filter(|nulls| nulls.null_count() > 0);
+        let hidden = fields
+            .iter()
+            .zip(columns)
+            .find(|(field, _)| field.hides_null());
+        let nulls = hidden
+            .and_then(|(_, column)| column.nulls())
+            .filter(|nulls| nulls.null_count() > 0);
         let batch = std::mem::take(&mut self.batch);
         let found = self.find_words(&batch, nulls, into);
         self.batch = batch;
@@ -69,7 +74,12 @@ impl<const W: usize> PackedKeys<W> {
 
     /// Data in the order of time repeats its keys in one order: the group after the one of the row before is the best
     /// guess. It costs no look into the table.
-    fn find_words(&mut self, batch: &[[u64; W]], nulls: Option<&NullBuffer>, into: &mut Vec<u32>) -> Result<()> {
+    fn find_words(
+        &mut self,
+        batch: &[[u64; W]],
+        nulls: Option<&NullBuffer>,
+        into: &mut Vec<u32>,
+    ) -> Result<()> {
         let guesses = self.without_guesses == 0;
         self.without_guesses = self.without_guesses.saturating_sub(1);
         let (mut before, mut right) = (0, 0);
@@ -84,7 +94,9 @@ impl<const W: usize> PackedKeys<W> {
                 continue;
             }
             if guesses {
-                let near = [before, before + 1].into_iter().find(|group| self.keys.get(*group) == Some(words));
+                let near = [before, before + 1]
+                    .into_iter()
+                    .find(|group| self.keys.get(*group) == Some(words));
                 if let Some(group) = near.filter(|group| self.null_group != Some(*group as u32)) {
                     right += 1;
                     before = group;
@@ -94,12 +106,16 @@ impl<const W: usize> PackedKeys<W> {
             }
             let hash = hash_words(words);
             let keys = &self.keys;
-            let group = match self.table.find(hash, |group| keys[*group as usize] == *words) {
+            let group = match self
+                .table
+                .find(hash, |group| keys[*group as usize] == *words)
+            {
                 Some(group) => *group,
                 None => {
                     let group = self.insert(*words)?;
                     let keys = &self.keys;
-                    self.table.insert_unique(hash, group, |group| hash_words(&keys[*group as usize]));
+                    self.table
+                        .insert_unique(hash, group, |group| hash_words(&keys[*group as usize]));
                     group
                 }
             };
@@ -113,7 +129,9 @@ impl<const W: usize> PackedKeys<W> {
     }
 
     fn insert(&mut self, words: [u64; W]) -> Result<u32> {
-        let group = u32::try_from(self.keys.len()).ok().filter(|group| *group != UNKNOWN);
+        let group = u32::try_from(self.keys.len())
+            .ok()
+            .filter(|group| *group != UNKNOWN);
         let group = group.ok_or_else(|| Fault::new(codes::LIMIT, "more than 2^32 keys"))?;
         self.keys.push(words);
         Ok(group)
@@ -128,7 +146,10 @@ impl<const W: usize> PackedKeys<W> {
     ) -> Result<Vec<ArrayRef>> {
         let keys = order.iter().map(|group| self.keys[*group as usize]);
         let is_null = |row: usize| self.null_group == Some(order[row]);
-        let each = fields.iter().zip(coded).map(|(field, coded)| field.unpack(keys.clone(), coded.as_ref(), is_null));
+        let each = fields
+            .iter()
+            .zip(coded)
+            .map(|(field, coded)| field.unpack(keys.clone(), coded.as_ref(), is_null));
         each.collect()
     }
 
@@ -143,12 +164,17 @@ impl<const W: usize> PackedKeys<W> {
     }
 
     fn sort_keys(&self, fields: &[KeyField]) -> impl Iterator<Item = u128> {
-        let ranks: Vec<_> = fields.iter().map(|field| (field, field.sort_rank::<W>(), field.sort_bits())).collect();
+        let ranks: Vec<_> = fields
+            .iter()
+            .map(|field| (field, field.sort_rank::<W>(), field.sort_bits()))
+            .collect();
         self.keys.iter().enumerate().map(move |(group, words)| {
             let is_hidden = self.null_group == Some(group as u32);
             ranks.iter().fold(0, |key, (field, rank, bits)| {
                 let is_null = is_hidden || field.is_null(words);
-                key << bits | u128::from(is_null) << (bits - 1) | u128::from(if is_null { 0 } else { rank(words) })
+                key << bits
+                    | u128::from(is_null) << (bits - 1)
+                    | u128::from(if is_null { 0 } else { rank(words) })
             })
         })
     }

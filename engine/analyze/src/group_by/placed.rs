@@ -7,7 +7,9 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Int64Type, UInt64Type};
 use forebay_model::{GroupFunction, Result};
 
-use super::accumulator::{Accumulator, GroupedRows, ValueColumn, for_each_value, foreign_states, state_column};
+use super::accumulator::{
+    Accumulator, GroupedRows, ValueColumn, for_each_value, foreign_states, state_column,
+};
 use super::extremes::{ValueBytes, replace_bytes};
 use super::ordered_bits::{from_ordered_bits, has_ordered_bits, to_ordered_bits};
 
@@ -36,7 +38,10 @@ pub(super) struct PlacedRows {
 
 impl PlacedRows {
     pub(super) fn new(last: bool) -> Self {
-        PlacedRows { last, ranks: Vec::new() }
+        PlacedRows {
+            last,
+            ranks: Vec::new(),
+        }
     }
 }
 
@@ -59,7 +64,10 @@ impl Accumulator for PlacedRows {
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], shift: u64) -> Result<usize> {
-        for (group, rank) in groups.iter().zip(state_column::<UInt64Type>(states, 0)?.values()) {
+        for (group, rank) in groups
+            .iter()
+            .zip(state_column::<UInt64Type>(states, 0)?.values())
+        {
             let held = &mut self.ranks[*group as usize];
             *held = shifted(*rank, shift, self.last).min(*held);
         }
@@ -67,7 +75,9 @@ impl Accumulator for PlacedRows {
     }
 
     fn results(&self, _: GroupFunction, order: &[u32]) -> Result<ArrayRef> {
-        let positions = order.iter().map(|group| rank(self.ranks[*group as usize], self.last));
+        let positions = order
+            .iter()
+            .map(|group| rank(self.ranks[*group as usize], self.last));
         Ok(Arc::new(UInt64Array::from_iter_values(positions)))
     }
 
@@ -119,11 +129,22 @@ impl PlacedValues {
             false => {
                 let encoding = ValueBytes::new(data_type)?;
                 let null = encoding.null(data_type)?;
-                HeldValues::Bytes { values: Vec::new(), heap_bytes: 0, encoding, null }
+                HeldValues::Bytes {
+                    values: Vec::new(),
+                    heap_bytes: 0,
+                    encoding,
+                    null,
+                }
             }
         };
         let times = by_time.then(Vec::new);
-        Ok(PlacedValues { data_type: data_type.clone(), last, ranks: Vec::new(), times, held })
+        Ok(PlacedValues {
+            data_type: data_type.clone(),
+            last,
+            ranks: Vec::new(),
+            times,
+            held,
+        })
     }
 
     fn is_seen(&self, group: u32) -> bool {
@@ -131,9 +152,20 @@ impl PlacedValues {
     }
 
     /// Takes the values that come before the held ones.
-    fn replace(&mut self, places: NewPlaces<'_, impl Fn(usize) -> u64>, values: &NewValues<'_>) -> Result<()> {
-        let PlacedValues { ranks, times, held, .. } = self;
-        let NewPlaces { groups, valid, rank, times: new_times } = places;
+    fn replace(
+        &mut self,
+        places: NewPlaces<'_, impl Fn(usize) -> u64>,
+        values: &NewValues<'_>,
+    ) -> Result<()> {
+        let PlacedValues {
+            ranks, times, held, ..
+        } = self;
+        let NewPlaces {
+            groups,
+            valid,
+            rank,
+            times: new_times,
+        } = places;
         let (mut times, new_times) = match (times, new_times) {
             (Some(times), Some(new)) => (Some(times), Some(new)),
             (None, _) => (None, None),
@@ -154,19 +186,35 @@ impl PlacedValues {
             true
         };
         match (held, values) {
-            (HeldValues::Bits(held), NewValues::Bits(bits)) => for_each_value(groups, valid, |row, group| {
-                if comes_before(row, group) {
-                    held[group] = bits.value(row);
-                }
-            }),
-            (HeldValues::Bytes { values: held, heap_bytes, .. }, NewValues::Rows(rows)) => {
+            (HeldValues::Bits(held), NewValues::Bits(bits)) => {
+                for_each_value(groups, valid, |row, group| {
+                    if comes_before(row, group) {
+                        held[group] = bits.value(row);
+                    }
+                })
+            }
+            (
+                HeldValues::Bytes {
+                    values: held,
+                    heap_bytes,
+                    ..
+                },
+                NewValues::Rows(rows),
+            ) => {
                 for_each_value(groups, valid, |row, group| {
                     if comes_before(row, group) {
                         replace_bytes(&mut held[group], rows.row(row).data(), heap_bytes);
                     }
                 });
             }
-            (HeldValues::Bytes { values: held, heap_bytes, .. }, NewValues::Bytes(bytes)) => {
+            (
+                HeldValues::Bytes {
+                    values: held,
+                    heap_bytes,
+                    ..
+                },
+                NewValues::Bytes(bytes),
+            ) => {
                 for_each_value(groups, valid, |row, group| {
                     if comes_before(row, group) {
                         replace_bytes(&mut held[group], bytes.value(row), heap_bytes);
@@ -181,17 +229,21 @@ impl PlacedValues {
     /// The times of rows as numbers whose least counts.
     fn ordered_times(&self, times: &ValueColumn) -> Result<Int64Array> {
         let times = to_ordered_bits(times.array()?)?;
-        Ok(if self.last { times.unary::<_, Int64Type>(|time| !time) } else { times })
+        Ok(if self.last {
+            times.unary::<_, Int64Type>(|time| !time)
+        } else {
+            times
+        })
     }
 
     fn columns(&self, order: &[u32], ranks: impl Iterator<Item = u64>) -> Vec<ArrayRef> {
         let values: ArrayRef = match &self.held {
-            HeldValues::Bits(values) => {
-                Arc::new(Int64Array::from_iter_values(order.iter().map(|group| values[*group as usize])))
-            }
-            HeldValues::Bytes { values, .. } => {
-                Arc::new(BinaryArray::from_iter_values(order.iter().map(|group| &values[*group as usize])))
-            }
+            HeldValues::Bits(values) => Arc::new(Int64Array::from_iter_values(
+                order.iter().map(|group| values[*group as usize]),
+            )),
+            HeldValues::Bytes { values, .. } => Arc::new(BinaryArray::from_iter_values(
+                order.iter().map(|group| &values[*group as usize]),
+            )),
         };
         let times = self.times.iter().map(|times| {
             let times = order.iter().map(|group| times[*group as usize]);
@@ -230,7 +282,9 @@ impl Accumulator for PlacedValues {
             times: times.as_ref(),
         };
         let encoded = match &self.held {
-            HeldValues::Bits(_) => return self.replace(places, &NewValues::Bits(&to_ordered_bits(column.array()?)?)),
+            HeldValues::Bits(_) => {
+                return self.replace(places, &NewValues::Bits(&to_ordered_bits(column.array()?)?));
+            }
             HeldValues::Bytes { encoding, .. } => encoding.encode(column.array()?)?,
         };
         self.replace(places, &NewValues::Rows(&encoded))
@@ -241,19 +295,39 @@ impl Accumulator for PlacedValues {
     }
 
     fn placeless_states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
-        let only = |group: &u32| if self.is_seen(*group) { rank(0, self.last) } else { NONE };
+        let only = |group: &u32| {
+            if self.is_seen(*group) {
+                rank(0, self.last)
+            } else {
+                NONE
+            }
+        };
         Ok(self.columns(order, order.iter().map(only)))
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], shift: u64) -> Result<usize> {
         let ranks = state_column::<UInt64Type>(states, 0)?.values();
         let (last, by_time) = (self.last, self.times.is_some());
-        let times = if by_time { Some(state_column::<Int64Type>(states, 2)?) } else { None };
-        let places = NewPlaces { groups, valid: None, rank: |row: usize| shifted(ranks[row], shift, last), times };
+        let times = if by_time {
+            Some(state_column::<Int64Type>(states, 2)?)
+        } else {
+            None
+        };
+        let places = NewPlaces {
+            groups,
+            valid: None,
+            rank: |row: usize| shifted(ranks[row], shift, last),
+            times,
+        };
         match &self.held {
-            HeldValues::Bits(_) => self.replace(places, &NewValues::Bits(state_column::<Int64Type>(states, 1)?))?,
+            HeldValues::Bits(_) => self.replace(
+                places,
+                &NewValues::Bits(state_column::<Int64Type>(states, 1)?),
+            )?,
             HeldValues::Bytes { .. } => {
-                let bytes = states.get(1).and_then(|column| column.as_binary_opt::<i32>());
+                let bytes = states
+                    .get(1)
+                    .and_then(|column| column.as_binary_opt::<i32>());
                 self.replace(places, &NewValues::Bytes(bytes.ok_or_else(foreign_states)?))?;
             }
         }
@@ -263,11 +337,20 @@ impl Accumulator for PlacedValues {
     fn results(&self, _: GroupFunction, order: &[u32]) -> Result<ArrayRef> {
         match &self.held {
             HeldValues::Bits(values) => {
-                let held = order.iter().map(|group| self.is_seen(*group).then(|| values[*group as usize]));
+                let held = order
+                    .iter()
+                    .map(|group| self.is_seen(*group).then(|| values[*group as usize]));
                 from_ordered_bits(&held.collect(), &self.data_type)
             }
-            HeldValues::Bytes { values, encoding, null, .. } => {
-                let held = order.iter().map(|group| self.is_seen(*group).then(|| &values[*group as usize][..]));
+            HeldValues::Bytes {
+                values,
+                encoding,
+                null,
+                ..
+            } => {
+                let held = order
+                    .iter()
+                    .map(|group| self.is_seen(*group).then(|| &values[*group as usize][..]));
                 encoding.decode(held, null)
             }
         }
@@ -276,9 +359,14 @@ impl Accumulator for PlacedValues {
     fn bytes(&self) -> usize {
         let held = match &self.held {
             HeldValues::Bits(values) => values.capacity() * size_of::<i64>(),
-            HeldValues::Bytes { values, heap_bytes, .. } => values.capacity() * size_of::<Vec<u8>>() + heap_bytes,
+            HeldValues::Bytes {
+                values, heap_bytes, ..
+            } => values.capacity() * size_of::<Vec<u8>>() + heap_bytes,
         };
-        let times = self.times.as_ref().map_or(0, |times| times.capacity() * size_of::<i64>());
+        let times = self
+            .times
+            .as_ref()
+            .map_or(0, |times| times.capacity() * size_of::<i64>());
         held + times + self.ranks.capacity() * size_of::<u64>()
     }
 }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, RecordBatch};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
-use forebay_model::{Fault, Result, ScratchSpace, SpillFile, SpillWriter, StateDecoder, StateEncoder};
+use forebay_model::{
+    Fault, Result, ScratchSpace, SpillFile, SpillWriter, StateDecoder, StateEncoder,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::accumulator::{Accumulator, foreign_states};
@@ -47,13 +49,22 @@ impl GroupRunWriter {
 
     pub(super) fn finish(mut self) -> Result<GroupRun> {
         write_groups_end(&mut self.0)?;
-        Ok(GroupRun { file: self.0.finish()?, shift: 0 })
+        Ok(GroupRun {
+            file: self.0.finish()?,
+            shift: 0,
+        })
     }
 }
 
 /// Writes a batch of groups.
-pub(super) fn write_groups(out: &mut dyn Write, keys: BinaryArray, states: Vec<ArrayRef>) -> Result<()> {
-    let columns = std::iter::once(Arc::new(keys) as ArrayRef).chain(states).enumerate();
+pub(super) fn write_groups(
+    out: &mut dyn Write,
+    keys: BinaryArray,
+    states: Vec<ArrayRef>,
+) -> Result<()> {
+    let columns = std::iter::once(Arc::new(keys) as ArrayRef)
+        .chain(states)
+        .enumerate();
     let named = columns.map(|(place, column)| (place.to_string(), column, true));
     let batch = RecordBatch::try_from_iter_with_nullable(named)?;
     let mut bytes = Vec::new();
@@ -88,17 +99,29 @@ pub(super) fn read_groups(input: &mut dyn Read) -> Result<Option<GroupBatch>> {
     // Arrow's reader panics on bytes that are damaged, so they are checked before.
     let hash = StateDecoder(&mut *input).u64()?;
     let mut bytes = Vec::new();
-    input.take(length).read_to_end(&mut bytes).map_err(|_| foreign_states())?;
+    input
+        .take(length)
+        .read_to_end(&mut bytes)
+        .map_err(|_| foreign_states())?;
     if bytes.len() as u64 != length || xxh3_64(&bytes) != hash {
         return Err(foreign_states());
     }
-    let batch = StreamReader::try_new(bytes.as_slice(), None)?.next().ok_or_else(foreign_states)??;
+    let batch = StreamReader::try_new(bytes.as_slice(), None)?
+        .next()
+        .ok_or_else(foreign_states)??;
     let (keys, states) = batch.columns().split_first().ok_or_else(foreign_states)?;
-    let keys = keys.as_binary_opt::<i32>().ok_or_else(foreign_states)?.clone();
+    let keys = keys
+        .as_binary_opt::<i32>()
+        .ok_or_else(foreign_states)?
+        .clone();
     if keys.is_empty() {
         return Err(foreign_states());
     }
-    Ok(Some(GroupBatch { keys, states: states.to_vec(), bytes: bytes.len() }))
+    Ok(Some(GroupBatch {
+        keys,
+        states: states.to_vec(),
+        bytes: bytes.len(),
+    }))
 }
 
 /// Copies batches of groups up to their end; false if there is none. Their hashes are compared when they are read.
@@ -111,7 +134,9 @@ pub(super) fn copy_groups(input: &mut dyn Read, out: &mut dyn Write) -> Result<b
             return Ok(batches > 0);
         }
         batches += 1;
-        let rest = length.checked_add(size_of::<u64>() as u64).ok_or_else(foreign_states)?;
+        let rest = length
+            .checked_add(size_of::<u64>() as u64)
+            .ok_or_else(foreign_states)?;
         let copied = std::io::copy(&mut input.take(rest), out);
         if copied.map_err(|error| Fault::disk("groups cannot be copied", error))? != rest {
             return Err(foreign_states());
@@ -134,13 +159,28 @@ struct RunCursor {
 impl RunCursor {
     fn open(run: &GroupRun) -> Result<Option<Self>> {
         let (input, shift, keys) = (run.file.read()?, run.shift, BinaryArray::new_null(0));
-        let mut cursor = RunCursor { input, shift, keys, states: Vec::new(), at: 0, row_bytes: 0, groups: Vec::new() };
+        let mut cursor = RunCursor {
+            input,
+            shift,
+            keys,
+            states: Vec::new(),
+            at: 0,
+            row_bytes: 0,
+            groups: Vec::new(),
+        };
         Ok(cursor.refill()?.then_some(cursor))
     }
 
     /// Reads the next batch; false at the end.
     fn refill(&mut self) -> Result<bool> {
-        let Some(GroupBatch { keys, states, bytes }) = read_groups(&mut self.input)? else { return Ok(false) };
+        let Some(GroupBatch {
+            keys,
+            states,
+            bytes,
+        }) = read_groups(&mut self.input)?
+        else {
+            return Ok(false);
+        };
         self.row_bytes = bytes / keys.len();
         (self.keys, self.states, self.at) = (keys, states, 0);
         Ok(true)
@@ -153,8 +193,20 @@ impl RunCursor {
     /// Merges the rows that have been passed.
     fn flush(&mut self, into: &mut [Box<dyn Accumulator>], groups: usize) -> Result<()> {
         let passed = self.groups.len();
-        let states: Vec<ArrayRef> = self.states.iter().map(|column| column.slice(self.at - passed, passed)).collect();
-        merge_states(into, groups, &NewStates { groups: &self.groups, columns: &states, shift: self.shift })?;
+        let states: Vec<ArrayRef> = self
+            .states
+            .iter()
+            .map(|column| column.slice(self.at - passed, passed))
+            .collect();
+        merge_states(
+            into,
+            groups,
+            &NewStates {
+                groups: &self.groups,
+                columns: &states,
+                shift: self.shift,
+            },
+        )?;
         self.groups.clear();
         Ok(())
     }
@@ -170,7 +222,11 @@ pub(super) struct NewStates<'s> {
 }
 
 /// Merges states into accumulators of so many groups.
-pub(super) fn merge_states(into: &mut [Box<dyn Accumulator>], all: usize, states: &NewStates<'_>) -> Result<()> {
+pub(super) fn merge_states(
+    into: &mut [Box<dyn Accumulator>],
+    all: usize,
+    states: &NewStates<'_>,
+) -> Result<()> {
     let mut columns = states.columns;
     for accumulator in into {
         accumulator.resize(all);
@@ -189,9 +245,17 @@ pub(super) struct RunMerge {
 impl RunMerge {
     /// Merges at most so many groups at once.
     pub(super) fn open(runs: &[GroupRun], groups_max: usize) -> Result<Self> {
-        let cursors = runs.iter().map(RunCursor::open).collect::<Result<Vec<_>>>()?;
-        let mut merge = RunMerge { heap: cursors.into_iter().flatten().collect(), groups_max };
-        (0..merge.heap.len() / 2).rev().for_each(|at| merge.sift_down(at));
+        let cursors = runs
+            .iter()
+            .map(RunCursor::open)
+            .collect::<Result<Vec<_>>>()?;
+        let mut merge = RunMerge {
+            heap: cursors.into_iter().flatten().collect(),
+            groups_max,
+        };
+        (0..merge.heap.len() / 2)
+            .rev()
+            .for_each(|at| merge.sift_down(at));
         Ok(merge)
     }
 
@@ -221,8 +285,11 @@ impl RunMerge {
             }
             self.sift_down(0);
         }
-        self.heap.iter_mut().try_for_each(|cursor| cursor.flush(into, groups))?;
-        into.iter_mut().for_each(|accumulator| accumulator.resize(groups));
+        self.heap
+            .iter_mut()
+            .try_for_each(|cursor| cursor.flush(into, groups))?;
+        into.iter_mut()
+            .for_each(|accumulator| accumulator.resize(groups));
         Ok(keys.finish())
     }
 

@@ -37,7 +37,12 @@ pub(super) enum GroupKeys {
 }
 
 enum SortedSource {
-    Memory { decoder: KeyDecoder, order: Vec<u32>, at: usize, groups: usize },
+    Memory {
+        decoder: KeyDecoder,
+        order: Vec<u32>,
+        at: usize,
+        groups: usize,
+    },
     Runs(RunMerge),
 }
 
@@ -49,25 +54,47 @@ impl SortedGroups {
 
     fn open(mut state: GroupByState, is_encoded: bool) -> Result<Self> {
         let distinct = std::mem::take(&mut state.distinct).into_iter();
-        let reader = |set: DistinctValues| Ok(ValueReader::new(SortedGroups::open(set.pairs, true)?, set.asked));
+        let reader = |set: DistinctValues| {
+            Ok(ValueReader::new(
+                SortedGroups::open(set.pairs, true)?,
+                set.asked,
+            ))
+        };
         let distinct: Vec<ValueReader> = distinct.map(reader).collect::<Result<_>>()?;
         // Lists of values make groups large.
-        let values_max = distinct.iter().map(|reader| reader.asked.top_max()).sum::<usize>();
-        let groups_max = (MERGED_BYTES_MAX / (values_max * LIST_VALUE_BYTES).max(1)).clamp(1, MERGED_GROUPS_MAX);
+        let values_max = distinct
+            .iter()
+            .map(|reader| reader.asked.top_max())
+            .sum::<usize>();
+        let groups_max =
+            (MERGED_BYTES_MAX / (values_max * LIST_VALUE_BYTES).max(1)).clamp(1, MERGED_GROUPS_MAX);
         let from = if state.runs.is_empty() {
             let (order, decoder) = (state.index.sorted_order()?, state.index.decoder()?);
-            let groups = (MERGED_BYTES_MAX / (state.own_bytes() / order.len().max(1)).max(1)).clamp(1, groups_max);
-            SortedSource::Memory { decoder, order, at: 0, groups }
+            let groups = (MERGED_BYTES_MAX / (state.own_bytes() / order.len().max(1)).max(1))
+                .clamp(1, groups_max);
+            SortedSource::Memory {
+                decoder,
+                order,
+                at: 0,
+                groups,
+            }
         } else {
             state.spill()?;
             SortedSource::Runs(RunMerge::open(&state.runs, groups_max)?)
         };
-        Ok(SortedGroups { state, from, distinct, is_encoded })
+        Ok(SortedGroups {
+            state,
+            from,
+            distinct,
+            is_encoded,
+        })
     }
 
     /// The next groups: the key columns, then the results. `None` at the end.
     pub fn next_columns(&mut self) -> Result<Option<Vec<ArrayRef>>> {
-        let Some(groups) = self.next_groups()? else { return Ok(None) };
+        let Some(groups) = self.next_groups()? else {
+            return Ok(None);
+        };
         let (mut columns, keys) = match groups.keys {
             GroupKeys::Columns(columns) => (columns, None),
             GroupKeys::Encoded(keys) => (self.state.index.decode(&keys)?, Some(keys)),
@@ -75,7 +102,14 @@ impl SortedGroups {
         let mut values = Vec::new();
         for (reader, counts) in self.distinct.iter_mut().zip(&groups.counts) {
             let keys = keys.as_ref().ok_or_else(without_bytes)?;
-            values.push(reader.read(keys, counts.as_ref().and_then(|counts| counts.as_primitive_opt::<Int64Type>()))?);
+            values.push(
+                reader.read(
+                    keys,
+                    counts
+                        .as_ref()
+                        .and_then(|counts| counts.as_primitive_opt::<Int64Type>()),
+                )?,
+            );
         }
         let mut results = groups.results.into_iter();
         for (source, result) in self.state.sources.iter().zip(&self.state.spec.results) {
@@ -90,7 +124,12 @@ impl SortedGroups {
     /// The next groups, without what is known of distinct values.
     pub(super) fn next_groups(&mut self) -> Result<Option<NextGroups>> {
         match &mut self.from {
-            SortedSource::Memory { decoder, order, at, groups } => {
+            SortedSource::Memory {
+                decoder,
+                order,
+                at,
+                groups,
+            } => {
                 let next = &order[*at..(*at + *groups).min(order.len())];
                 *at += next.len();
                 if next.is_empty() {
@@ -101,9 +140,15 @@ impl SortedGroups {
                     false => GroupKeys::Columns(self.state.index.columns(decoder, next)?),
                 };
                 let accumulators = &self.state.accumulators;
-                let (results, counts) =
-                    (self.state.results(accumulators, next)?, value_counts(&self.distinct, accumulators, next)?);
-                Ok(Some(NextGroups { keys, results, counts }))
+                let (results, counts) = (
+                    self.state.results(accumulators, next)?,
+                    value_counts(&self.distinct, accumulators, next)?,
+                );
+                Ok(Some(NextGroups {
+                    keys,
+                    results,
+                    counts,
+                }))
             }
             SortedSource::Runs(merge) => {
                 let mut merged = self.state.fresh()?;
@@ -112,9 +157,15 @@ impl SortedGroups {
                 if all.is_empty() {
                     return Ok(None);
                 }
-                let (results, counts) =
-                    (self.state.results(&merged, &all)?, value_counts(&self.distinct, &merged, &all)?);
-                Ok(Some(NextGroups { keys: GroupKeys::Encoded(keys), results, counts }))
+                let (results, counts) = (
+                    self.state.results(&merged, &all)?,
+                    value_counts(&self.distinct, &merged, &all)?,
+                );
+                Ok(Some(NextGroups {
+                    keys: GroupKeys::Encoded(keys),
+                    results,
+                    counts,
+                }))
             }
         }
     }
@@ -132,7 +183,11 @@ fn value_counts(
     order: &[u32],
 ) -> Result<Vec<Option<ArrayRef>>> {
     let count = |reader: &ValueReader| {
-        reader.asked.count.map(|place| accumulators[place].results(GroupFunction::Count, order)).transpose()
+        reader
+            .asked
+            .count
+            .map(|place| accumulators[place].results(GroupFunction::Count, order))
+            .transpose()
     };
     readers.iter().map(count).collect()
 }

@@ -87,7 +87,12 @@ impl QuantileSearch {
     fn new(count: u64, q: f64) -> Self {
         let place = (count - 1) as f64 * q;
         let below = (place.floor() as u64).min(count - 1);
-        QuantileSearch { below, share: place - below as f64, lower: f64::NAN, upper: f64::NAN }
+        QuantileSearch {
+            below,
+            share: place - below as f64,
+            lower: f64::NAN,
+            upper: f64::NAN,
+        }
     }
 
     /// Sees a value that stands at some places of the sorted values.
@@ -102,12 +107,28 @@ impl QuantileSearch {
 
 impl ValueReader {
     pub(super) fn new(pairs: SortedGroups, asked: ValueQuestions) -> Self {
-        ValueReader { pairs, asked, keys: BinaryArray::new_null(0), numbers: None, repeats: None, at: 0 }
+        ValueReader {
+            pairs,
+            asked,
+            keys: BinaryArray::new_null(0),
+            numbers: None,
+            repeats: None,
+            at: 0,
+        }
     }
 
     /// Reads the values of groups; their keys ascend from call to call.
-    pub(super) fn read(&mut self, keys: &BinaryArray, counts: Option<&Int64Array>) -> Result<GroupValues> {
-        let mut quantiles: Vec<_> = self.asked.quantiles.iter().map(|q| (*q, Vec::with_capacity(keys.len()))).collect();
+    pub(super) fn read(
+        &mut self,
+        keys: &BinaryArray,
+        counts: Option<&Int64Array>,
+    ) -> Result<GroupValues> {
+        let mut quantiles: Vec<_> = self
+            .asked
+            .quantiles
+            .iter()
+            .map(|q| (*q, Vec::with_capacity(keys.len())))
+            .collect();
         let mut distinct = Vec::with_capacity(keys.len());
         let mut top = Vec::new();
         let most = self.asked.top_max();
@@ -115,15 +136,25 @@ impl ValueReader {
             let count = counts.map_or(0, |counts| counts.value(place) as u64);
             let mut searches: Vec<QuantileSearch> = match count {
                 0 => Vec::new(),
-                count => self.asked.quantiles.iter().map(|q| QuantileSearch::new(count, *q)).collect(),
+                count => self
+                    .asked
+                    .quantiles
+                    .iter()
+                    .map(|q| QuantileSearch::new(count, *q))
+                    .collect(),
             };
-            let mut frequent = TopValues { most, held: Vec::new() };
+            let mut frequent = TopValues {
+                most,
+                held: Vec::new(),
+            };
             let (mut kinds, mut seen) = (0, 0);
             while self.is_at(key.unwrap_or_default())? {
                 if let Some(repeats) = self.repeats.as_ref().map(|repeats| repeats.value(self.at)) {
                     if let Some(numbers) = &self.numbers {
                         let value = numbers.value(self.at);
-                        searches.iter_mut().for_each(|search| search.see(seen..seen + repeats as u64, value));
+                        searches
+                            .iter_mut()
+                            .for_each(|search| search.see(seen..seen + repeats as u64, value));
                     }
                     if most > 0 {
                         frequent.see(repeats, self.keys.value(self.at));
@@ -135,19 +166,34 @@ impl ValueReader {
             }
             distinct.push(kinds);
             for (place, (_, found)) in quantiles.iter_mut().enumerate() {
-                found.push(searches.get(place).map(|search| lerp(search.lower, search.upper, search.share)));
+                found.push(
+                    searches
+                        .get(place)
+                        .map(|search| lerp(search.lower, search.upper, search.share)),
+                );
             }
             top.push(frequent);
         }
-        let lists = self.asked.top.iter().map(|most| Ok((*most, self.top_lists(&top, *most as usize)?)));
-        Ok(GroupValues { distinct, quantiles, top: lists.collect::<Result<_>>()? })
+        let lists = self
+            .asked
+            .top
+            .iter()
+            .map(|most| Ok((*most, self.top_lists(&top, *most as usize)?)));
+        Ok(GroupValues {
+            distinct,
+            quantiles,
+            top: lists.collect::<Result<_>>()?,
+        })
     }
 
     /// Lists of at most so many of the most frequent values.
     fn top_lists(&self, groups: &[TopValues], most: usize) -> Result<ArrayRef> {
         let lengths = groups.iter().map(|group| group.held.len().min(most));
-        let pairs: BinaryArray =
-            groups.iter().flat_map(|group| group.held.iter().take(most)).map(|(_, pair)| Some(pair)).collect();
+        let pairs: BinaryArray = groups
+            .iter()
+            .flat_map(|group| group.held.iter().take(most))
+            .map(|(_, pair)| Some(pair))
+            .collect();
         let values = self.pairs.decode(&pairs)?.pop().ok_or_else(without_bytes)?;
         let data_type = values.data_type().clone();
         list_column(lengths, values, &data_type)
@@ -156,10 +202,17 @@ impl ValueReader {
     /// Whether the next pair has these keys.
     fn is_at(&mut self, keys: &[u8]) -> Result<bool> {
         if self.at == self.keys.len() {
-            let Some(next) = self.pairs.next_groups()? else { return Ok(false) };
-            let GroupKeys::Encoded(own) = next.keys else { return Err(without_bytes()) };
+            let Some(next) = self.pairs.next_groups()? else {
+                return Ok(false);
+            };
+            let GroupKeys::Encoded(own) = next.keys else {
+                return Err(without_bytes());
+            };
             if self.asked.needs_repeats() {
-                let repeats = next.results.first().and_then(|column| column.as_primitive_opt::<Int64Type>());
+                let repeats = next
+                    .results
+                    .first()
+                    .and_then(|column| column.as_primitive_opt::<Int64Type>());
                 self.repeats = Some(repeats.ok_or_else(without_bytes)?.clone());
             }
             if self.asked.count.is_some() {
@@ -179,7 +232,11 @@ impl GroupValues {
         Ok(match function {
             GroupFunction::Quantile { q: asked } => {
                 let found = self.quantiles.iter().find(|(q, _)| *q == asked);
-                Arc::new(Float64Array::from_iter(found.into_iter().flat_map(|(_, found)| found.iter().copied())))
+                Arc::new(Float64Array::from_iter(
+                    found
+                        .into_iter()
+                        .flat_map(|(_, found)| found.iter().copied()),
+                ))
             }
             GroupFunction::TopK { k } => {
                 let found = self.top.iter().find(|(most, _)| *most == k);

@@ -26,7 +26,11 @@ pub(super) struct WeightedSums {
 
 impl Default for WeightedSums {
     fn default() -> Self {
-        WeightedSums { products: WindowSums::of_products(), weights: WindowSums::of_values(), flags: Vec::new() }
+        WeightedSums {
+            products: WindowSums::of_products(),
+            weights: WindowSums::of_values(),
+            flags: Vec::new(),
+        }
     }
 }
 
@@ -86,20 +90,30 @@ impl Accumulator for WeightedSums {
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
-        let sums = states.first().and_then(|column| column.as_binary_opt::<i32>()).ok_or_else(foreign_states)?;
+        let sums = states
+            .first()
+            .and_then(|column| column.as_binary_opt::<i32>())
+            .ok_or_else(foreign_states)?;
         let flags = state_column::<UInt8Type>(states, 1)?.values();
         for (row, group) in groups.iter().enumerate() {
             let group = *group as usize;
             let mut bytes = sums.value(row);
-            self.products.add_encoded(group, &mut StateDecoder(&mut bytes))?;
-            self.weights.add_encoded(group, &mut StateDecoder(&mut bytes))?;
+            self.products
+                .add_encoded(group, &mut StateDecoder(&mut bytes))?;
+            self.weights
+                .add_encoded(group, &mut StateDecoder(&mut bytes))?;
             self.flags[group] |= flags[row];
         }
         Ok(2)
     }
 
     fn results(&self, _: GroupFunction, order: &[u32]) -> Result<ArrayRef> {
-        Ok(Arc::new(order.iter().map(|group| self.mean(*group)).collect::<Float64Array>()))
+        Ok(Arc::new(
+            order
+                .iter()
+                .map(|group| self.mean(*group))
+                .collect::<Float64Array>(),
+        ))
     }
 
     fn bytes(&self) -> usize {

@@ -36,24 +36,42 @@ pub(super) struct WindowSums {
 impl WindowSums {
     /// Sums of doubles.
     pub(super) fn of_values() -> Self {
-        WindowSums { lowest: VALUES_FROM, windows: Vec::new(), groups: 0 }
+        WindowSums {
+            lowest: VALUES_FROM,
+            windows: Vec::new(),
+            groups: 0,
+        }
     }
 
     /// Sums of products of two doubles.
     pub(super) fn of_products() -> Self {
-        WindowSums { lowest: PRODUCTS_FROM, windows: Vec::new(), groups: 0 }
+        WindowSums {
+            lowest: PRODUCTS_FROM,
+            windows: Vec::new(),
+            groups: 0,
+        }
     }
 
     pub(super) fn resize(&mut self, groups: usize) {
         self.groups = groups;
-        self.windows.iter_mut().filter(|window| !window.is_empty()).for_each(|window| window.resize(groups, 0));
+        self.windows
+            .iter_mut()
+            .filter(|window| !window.is_empty())
+            .for_each(|window| window.resize(groups, 0));
     }
 
     /// Adds `value * 2^power`; the value has at most 64 bits and a sign.
     pub(super) fn add(&mut self, group: usize, value: i128, power: i32) {
         let above = (power - self.lowest) as u32;
-        let (window, shift) = ((above >> POWERS_LOG2) as usize, above & ((1 << POWERS_LOG2) - 1));
-        match self.windows.get_mut(window).and_then(|window| window.get_mut(group)) {
+        let (window, shift) = (
+            (above >> POWERS_LOG2) as usize,
+            above & ((1 << POWERS_LOG2) - 1),
+        );
+        match self
+            .windows
+            .get_mut(window)
+            .and_then(|window| window.get_mut(group))
+        {
             Some(sum) => *sum += value << shift,
             None => self.open_window(window)[group] += value << shift,
         }
@@ -107,18 +125,27 @@ impl WindowSums {
     }
 
     fn parts(&self, group: u32) -> impl DoubleEndedIterator<Item = (i32, i128)> {
-        self.windows.iter().enumerate().filter_map(move |(place, window)| {
-            let value = window.get(group as usize).filter(|value| **value != 0)?;
-            Some((self.lowest + ((place as i32) << POWERS_LOG2), *value))
-        })
+        self.windows
+            .iter()
+            .enumerate()
+            .filter_map(move |(place, window)| {
+                let value = window.get(group as usize).filter(|value| **value != 0)?;
+                Some((self.lowest + ((place as i32) << POWERS_LOG2), *value))
+            })
     }
 
     /// The sum of a group as `value * 2^power`, where 128 bits hold it.
     fn narrow(&self, group: u32) -> Option<(i128, i32)> {
         let mut parts = self.parts(group).rev();
-        let Some((mut power, mut sum)) = parts.next() else { return Some((0, 0)) };
+        let Some((mut power, mut sum)) = parts.next() else {
+            return Some((0, 0));
+        };
         for (lower, value) in parts {
-            sum = sum.checked_mul(1i128.checked_shl((power - lower) as u32).filter(|factor| *factor > 0)?)?;
+            sum = sum.checked_mul(
+                1i128
+                    .checked_shl((power - lower) as u32)
+                    .filter(|factor| *factor > 0)?,
+            )?;
             sum = sum.checked_add(value)?;
             power = lower;
         }
@@ -127,13 +154,17 @@ impl WindowSums {
 
     /// The sum of a group, rounded to the nearest double.
     pub(super) fn rounded(&self, group: u32) -> f64 {
-        let near = self.narrow(group).and_then(|(sum, power)| scaled(sum as f64, power));
+        let near = self
+            .narrow(group)
+            .and_then(|(sum, power)| scaled(sum as f64, power));
         near.unwrap_or_else(|| self.exact(group).to_f64())
     }
 
     /// The sum of a group divided by a number above 0, rounded once.
     pub(super) fn divided(&self, group: u32, count: u64) -> f64 {
-        let near = self.narrow(group).and_then(|(sum, power)| divided(sum, count, power));
+        let near = self
+            .narrow(group)
+            .and_then(|(sum, power)| divided(sum, count, power));
         near.unwrap_or_else(|| self.exact(group).divided(count))
     }
 
@@ -147,7 +178,11 @@ impl WindowSums {
         let (negative, limbs, low) = ExactSum::decode(input)?.magnitude();
         for (place, limb) in limbs.into_iter().enumerate().filter(|(_, limb)| *limb != 0) {
             let value = i128::from(limb);
-            self.add(group, if negative { -value } else { value }, 64 * (low + place as i32));
+            self.add(
+                group,
+                if negative { -value } else { value },
+                64 * (low + place as i32),
+            );
         }
         Ok(())
     }
@@ -159,19 +194,28 @@ impl WindowSums {
             let zeros = divisor.trailing_zeros();
             let count = u64::try_from(divisor.unsigned_abs().checked_shr(zeros)?).ok()?;
             let ratio = divided(sum, count, power - by_power - zeros as i32)?;
-            Some(if divisor < 0 && sum != 0 { -ratio } else { ratio })
+            Some(if divisor < 0 && sum != 0 {
+                -ratio
+            } else {
+                ratio
+            })
         };
         near().or_else(|| self.exact(group).ratio(&by.exact(group)))
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.windows.iter().map(|window| window.capacity() * size_of::<i128>()).sum()
+        self.windows
+            .iter()
+            .map(|window| window.capacity() * size_of::<i128>())
+            .sum()
     }
 }
 
 /// `value * 2^power`, if that is exact.
 fn scaled(value: f64, power: i32) -> Option<f64> {
-    POWERS_EXACT.contains(&power).then(|| value * 2f64.powi(power))
+    POWERS_EXACT
+        .contains(&power)
+        .then(|| value * 2f64.powi(power))
 }
 
 /// `sum * 2^power / count`, rounded once.
@@ -196,7 +240,9 @@ mod tests {
     fn fast_roundings_have_the_bits_of_exact_sums() {
         let mut seed = 1u64;
         let mut random = || {
-            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            seed = seed
+                .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                .wrapping_add(0x1405_7b7e_f767_814f);
             seed ^ seed >> 29
         };
         for case in 0..20_000 {
@@ -206,30 +252,50 @@ mod tests {
             let mut exact = ExactSum::default();
             for _ in 0..1 + random() % 5 {
                 let exponent = 1023 + (random() % spread) as i64 - spread as i64 / 2;
-                let bits = (random() & (1 << 63)) | (exponent.clamp(0, 2046) as u64) << 52 | random() >> 12;
+                let bits = (random() & (1 << 63))
+                    | (exponent.clamp(0, 2046) as u64) << 52
+                    | random() >> 12;
                 let (mantissa, power) = decompose(f64::from_bits(bits));
                 sums.add(0, i128::from(mantissa), power);
                 exact.add_signed(power, i128::from(mantissa));
             }
             let count = 1 + (random() >> (random() % 64));
-            assert_eq!(sums.rounded(0).to_bits(), exact.to_f64().to_bits(), "case {case}");
-            assert_eq!(sums.divided(0, count).to_bits(), exact.divided(count).to_bits(), "case {case} / {count}");
+            assert_eq!(
+                sums.rounded(0).to_bits(),
+                exact.to_f64().to_bits(),
+                "case {case}"
+            );
+            assert_eq!(
+                sums.divided(0, count).to_bits(),
+                exact.divided(count).to_bits(),
+                "case {case} / {count}"
+            );
             let (mut by, mut exact_by) = (WindowSums::of_values(), ExactSum::default());
             by.resize(1);
             for _ in 0..random() % 3 {
-                let weight = (random() >> (random() % 64)) as i64 as f64 / [1.0, 8.0, -0.1][case % 3];
+                let weight =
+                    (random() >> (random() % 64)) as i64 as f64 / [1.0, 8.0, -0.1][case % 3];
                 let (mantissa, power) = decompose(weight);
                 by.add_value(0, weight);
                 exact_by.add_signed(power, i128::from(mantissa));
             }
             let bits = |ratio: Option<f64>| ratio.map(f64::to_bits);
-            assert_eq!(bits(sums.ratio(0, &by)), bits(exact.ratio(&exact_by)), "case {case}");
+            assert_eq!(
+                bits(sums.ratio(0, &by)),
+                bits(exact.ratio(&exact_by)),
+                "case {case}"
+            );
             let mut bytes = Vec::new();
             sums.encode(0, &mut StateEncoder(&mut bytes)).unwrap();
             let mut back = WindowSums::of_values();
             back.resize(1);
-            back.add_encoded(0, &mut StateDecoder(&mut bytes.as_slice())).unwrap();
-            assert_eq!(back.rounded(0).to_bits(), exact.to_f64().to_bits(), "case {case}");
+            back.add_encoded(0, &mut StateDecoder(&mut bytes.as_slice()))
+                .unwrap();
+            assert_eq!(
+                back.rounded(0).to_bits(),
+                exact.to_f64().to_bits(),
+                "case {case}"
+            );
         }
     }
 }

@@ -21,7 +21,10 @@ impl<S> Layer<S> for ComputeLayer {
     type Service = ComputeService<S>;
 
     fn layer(&self, inner: S) -> ComputeService<S> {
-        ComputeService { inner, runtime: self.0.clone() }
+        ComputeService {
+            inner,
+            runtime: self.0.clone(),
+        }
     }
 }
 
@@ -65,7 +68,9 @@ where
         Box::pin(async move {
             match (&mut task.0).await {
                 Ok(answer) => answer,
-                Err(error) => Ok(Status::internal(format!("the request was not served: {error}")).into_http()),
+                Err(error) => Ok(
+                    Status::internal(format!("the request was not served: {error}")).into_http(),
+                ),
             }
         })
     }

@@ -36,19 +36,30 @@ struct ExchangeInner {
 
 impl ExchangeChannels {
     pub fn new(security: ClusterSecurity) -> ExchangeChannels {
-        ExchangeChannels(Arc::new(ExchangeInner { security, channels: Mutex::default() }))
+        ExchangeChannels(Arc::new(ExchangeInner {
+            security,
+            channels: Mutex::default(),
+        }))
     }
 
     fn channel(&self, url: &Url) -> Connecting {
-        let mut channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut channels = self
+            .0
+            .channels
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let open = || {
             let (url, security) = (url.clone(), self.0.security.clone());
             let open = async move {
                 let opened = match address(&url) {
-                    Some(address) => ProvedConnection::open(&address, &security, Some(KEEPALIVE)).await,
+                    Some(address) => {
+                        ProvedConnection::open(&address, &security, Some(KEEPALIVE)).await
+                    }
                     None => Err(bad_request()),
                 };
-                opened.map(|opened| opened.channel).map_err(|fault| Arc::new(WireFault::from(&fault)))
+                opened
+                    .map(|opened| opened.channel)
+                    .map_err(|fault| Arc::new(WireFault::from(&fault)))
             };
             open.boxed().shared()
         };
@@ -58,13 +69,22 @@ impl ExchangeChannels {
 
 /// The `host:port` of a URL.
 fn address(url: &Url) -> Option<String> {
-    Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
+    Some(format!(
+        "{}:{}",
+        url.host_str()?,
+        url.port_or_known_default()?
+    ))
 }
 
 #[async_trait]
 impl ChannelResolver for ExchangeChannels {
-    async fn get_worker_client_for_url(&self, url: &Url) -> Result<Box<dyn WorkerChannel>, DataFusionError> {
+    async fn get_worker_client_for_url(
+        &self,
+        url: &Url,
+    ) -> Result<Box<dyn WorkerChannel>, DataFusionError> {
         let opened = self.channel(url).await;
-        opened.map(create_worker_client).map_err(|fault| wire_error(&fault.as_ref().clone().into(), None))
+        opened
+            .map(create_worker_client)
+            .map_err(|fault| wire_error(&fault.as_ref().clone().into(), None))
     }
 }

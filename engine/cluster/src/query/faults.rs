@@ -29,7 +29,10 @@ impl Error for WireError {}
 
 /// The error whose text holds a fault.
 pub fn wire_error(fault: &Fault, order_failure: Option<OpId>) -> DataFusionError {
-    DataFusionError::External(Box::new(WireError { fault: fault.into(), order_failure }))
+    DataFusionError::External(Box::new(WireError {
+        fault: fault.into(),
+        order_failure,
+    }))
 }
 
 /// The fault in the text of an error, with the window whose row order was wrong.
@@ -37,8 +40,13 @@ pub fn remote_fault(error: &DataFusionError) -> Option<(Fault, Option<OpId>)> {
     let text = error.to_string();
     let (_, json) = text.split_once(MARK)?;
     // Other errors may have added text behind it.
-    let first = serde_json::Deserializer::from_str(json).into_iter::<WireError>().next()?;
-    let WireError { fault, order_failure } = first.ok()?;
+    let first = serde_json::Deserializer::from_str(json)
+        .into_iter::<WireError>()
+        .next()?;
+    let WireError {
+        fault,
+        order_failure,
+    } = first.ok()?;
     Some((fault.into(), order_failure))
 }
 
@@ -50,8 +58,13 @@ mod tests {
 
     #[test]
     fn faults_survive_texts_around_them() {
-        let fault = Fault::new(codes::BAD_ROW, "row 3 {is} \"bad\"").file("a.parquet").hint("mend it");
-        let far = DataFusionError::Execution(format!("worker: {}; and so on", wire_error(&fault, Some(7))));
+        let fault = Fault::new(codes::BAD_ROW, "row 3 {is} \"bad\"")
+            .file("a.parquet")
+            .hint("mend it");
+        let far = DataFusionError::Execution(format!(
+            "worker: {}; and so on",
+            wire_error(&fault, Some(7))
+        ));
         let far = DataFusionError::Context("stage 1".into(), Box::new(far));
         let (found, order_failure) = remote_fault(&far).unwrap();
         assert_eq!(found.code().name, fault.code().name);

@@ -31,15 +31,22 @@ impl QueryHeader {
     pub fn to_headers(&self) -> Result<HeaderMap> {
         let unwritten = |error| Fault::internal("a query's header").cause(error);
         let text = BASE64_URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).map_err(unwritten)?);
-        let value = HeaderValue::from_str(&text).map_err(|error| Fault::internal("a query's header").cause(error))?;
+        let value = HeaderValue::from_str(&text)
+            .map_err(|error| Fault::internal("a query's header").cause(error))?;
         Ok(HeaderMap::from_iter([(QUERY, value)]))
     }
 
     /// The header of a request; `None` if the request belongs to no query.
     pub fn of(headers: &HeaderMap) -> Result<Option<QueryHeader>> {
-        let Some(value) = headers.get(QUERY) else { return Ok(None) };
-        let bytes = BASE64_URL_SAFE_NO_PAD.decode(value).map_err(|_| bad_request())?;
-        serde_json::from_slice(&bytes).map(Some).map_err(|_| bad_request())
+        let Some(value) = headers.get(QUERY) else {
+            return Ok(None);
+        };
+        let bytes = BASE64_URL_SAFE_NO_PAD
+            .decode(value)
+            .map_err(|_| bad_request())?;
+        serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|_| bad_request())
     }
 }
 

@@ -21,6 +21,8 @@ pub use compute::ComputeLayer;
 pub use exchange::ExchangeChannels;
 pub use faults::{remote_fault, wire_error};
 pub use header::QueryHeader;
-pub use run::{ClusterSize, DistributedQuery, QueryEnd, QueryFailure, QueryRows, QueryWorker, explain_stages};
+pub use run::{
+    ClusterSize, DistributedQuery, QueryEnd, QueryFailure, QueryRows, QueryWorker, explain_stages,
+};
 pub use span_scan::{ScannedSpans, SpanScanCodec, SpanScanner};
 pub use span_table::SpanTable;

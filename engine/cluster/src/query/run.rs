@@ -17,9 +17,10 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
 use datafusion_distributed::grpc::{BoxCloneSyncChannel, create_worker_client};
 use datafusion_distributed::{
-    ChannelResolver, DesiredTaskCountEvent, DesiredTaskCountEventResponse, DistributedCodec, DistributedExec,
-    DistributedExt, DistributedGetterExt, DistributedLeafExec, NetworkBoundaryExt, ScaleUpLeafNodeEvent,
-    ScaleUpLeafNodeEventResponse, SessionStateBuilderExt, WorkerChannel, WorkerResolver, display_plan_ascii,
+    ChannelResolver, DesiredTaskCountEvent, DesiredTaskCountEventResponse, DistributedCodec,
+    DistributedExec, DistributedExt, DistributedGetterExt, DistributedLeafExec, NetworkBoundaryExt,
+    ScaleUpLeafNodeEvent, ScaleUpLeafNodeEventResponse, SessionStateBuilderExt, WorkerChannel,
+    WorkerResolver, display_plan_ascii,
 };
 use datafusion_proto::bytes::physical_plan_to_bytes_with_extension_codec;
 use forebay_model::{Fault, Result, RetryAdvice, codes};
@@ -123,14 +124,20 @@ pub enum QueryFailure {
 
 impl From<Fault> for QueryFailure {
     fn from(fault: Fault) -> Self {
-        QueryFailure::Fault { fault, order_failure: None }
+        QueryFailure::Fault {
+            fault,
+            order_failure: None,
+        }
     }
 }
 
 impl From<DataFusionError> for QueryFailure {
     fn from(error: DataFusionError) -> Self {
         match remote_fault(&error) {
-            Some((fault, order_failure)) => QueryFailure::Fault { fault, order_failure },
+            Some((fault, order_failure)) => QueryFailure::Fault {
+                fault,
+                order_failure,
+            },
             None => QueryFailure::Engine(error),
         }
     }
@@ -140,7 +147,10 @@ impl QueryFailure {
     /// Whether another attempt can help although all workers are there.
     fn is_temporary(&self) -> bool {
         match self {
-            QueryFailure::Fault { fault, order_failure } => {
+            QueryFailure::Fault {
+                fault,
+                order_failure,
+            } => {
                 order_failure.is_none()
                     && fault.code().retry == RetryAdvice::Later
                     && fault.code() != codes::INTERRUPTED
@@ -154,7 +164,9 @@ impl QueryFailure {
 fn is_transport(error: &DataFusionError) -> bool {
     match error.find_root() {
         // Of a status that went through a worker, its text is left.
-        DataFusionError::External(inner) => inner.is::<tonic::Status>() || inner.to_string().starts_with(STATUS),
+        DataFusionError::External(inner) => {
+            inner.is::<tonic::Status>() || inner.to_string().starts_with(STATUS)
+        }
         DataFusionError::Execution(text) => text.contains(NO_PLAN),
         _ => false,
     }
@@ -175,7 +187,11 @@ enum AttemptEnd {
 
 impl Cluster {
     /// Runs a query on the workers; `rows` gets its rows in order. Waits for workers as tasks do.
-    pub fn run_query(&self, query: &DistributedQuery<'_>, rows: &mut dyn QueryRows) -> Result<QueryEnd, QueryFailure> {
+    pub fn run_query(
+        &self,
+        query: &DistributedQuery<'_>,
+        rows: &mut dyn QueryRows,
+    ) -> Result<QueryEnd, QueryFailure> {
         let (mut attempts, mut tries) = (0, 0);
         loop {
             self.wait_for_slots(query.interrupt)?;
@@ -190,7 +206,9 @@ impl Cluster {
             let why = match self.attempt_query(query, &workers, rows)? {
                 AttemptEnd::Ended(end) => return Ok(end),
                 AttemptEnd::Lost(lost) => {
-                    let why = lost.first().map(|lost| format!("{}: {}", lost.worker.address, lost.why));
+                    let why = lost
+                        .first()
+                        .map(|lost| format!("{}: {}", lost.worker.address, lost.why));
                     self.report_lost(lost)?;
                     if attempts >= ATTEMPTS_MAX {
                         return Err(lost_each_time(query.label, &why.unwrap_or_default()).into());
@@ -209,25 +227,38 @@ impl Cluster {
                 }
                 AttemptEnd::Failed(failure) => return Err(failure),
             };
-            query.watch.on_event(Event::Warning { message: format!("`{}` starts again: {why}", query.label) });
+            query.watch.on_event(Event::Warning {
+                message: format!("`{}` starts again: {why}", query.label),
+            });
         }
     }
 
     /// The workers that answer now.
     fn living_workers(&self) -> Result<Vec<QueryWorker>> {
         let (to, from) = std::sync::mpsc::channel();
-        self.events().send(CoordinatorEvent::QueryWorkers(to)).map_err(|_| cluster_ended())?;
+        self.events()
+            .send(CoordinatorEvent::QueryWorkers(to))
+            .map_err(|_| cluster_ended())?;
         let workers = from.recv().map_err(|_| cluster_ended())?;
         let lost = self.runtime()?.block_on(lost_among(&workers, self.lease()));
-        let is_lost = |worker: &QueryWorker| lost.iter().any(|lost| lost.worker.address == worker.address);
-        let living = workers.iter().filter(|worker| !is_lost(worker)).cloned().collect();
+        let is_lost = |worker: &QueryWorker| {
+            lost.iter()
+                .any(|lost| lost.worker.address == worker.address)
+        };
+        let living = workers
+            .iter()
+            .filter(|worker| !is_lost(worker))
+            .cloned()
+            .collect();
         self.report_lost(lost)?;
         Ok(living)
     }
 
     fn report_lost(&self, lost: Vec<LostWorker>) -> Result<()> {
         lost.into_iter().try_for_each(|LostWorker { worker, why }| {
-            self.events().send(CoordinatorEvent::QueryLost { worker, why }).map_err(|_| cluster_ended())
+            self.events()
+                .send(CoordinatorEvent::QueryLost { worker, why })
+                .map_err(|_| cluster_ended())
         })
     }
 
@@ -237,8 +268,10 @@ impl Cluster {
         query: &DistributedQuery<'_>,
         workers: &[QueryWorker],
     ) -> Result<SessionState, QueryFailure> {
-        let size =
-            ClusterSize { workers: workers.len(), slots: workers.iter().map(|worker| worker.slots).max().unwrap_or(1) };
+        let size = ClusterSize {
+            workers: workers.len(),
+            slots: workers.iter().map(|worker| worker.slots).max().unwrap_or(1),
+        };
         let header = QueryHeader {
             id: Uuid::new_v4().to_string(),
             state: query.state.to_owned(),
@@ -246,9 +279,15 @@ impl Cluster {
             tls_name: self.tls_name().map(str::to_owned),
             partitions: size.partitions() * size.tasks().div_ceil(size.workers.max(1)),
         };
-        let members = Members(workers.iter().map(|w| (w.link.url().clone(), w.link.channel().clone())).collect());
+        let members = Members(
+            workers
+                .iter()
+                .map(|w| (w.link.url().clone(), w.link.channel().clone()))
+                .collect(),
+        );
         let urls = Workers(members.0.keys().cloned().collect());
-        let buffer_bytes = (query.exchange_bytes / size.tasks()).clamp(EXCHANGE_BYTES_MIN, EXCHANGE_BYTES_MAX);
+        let buffer_bytes =
+            (query.exchange_bytes / size.tasks()).clamp(EXCHANGE_BYTES_MIN, EXCHANGE_BYTES_MAX);
         let builder = planning_session(query.config.clone(), urls, size)?
             .with_runtime_env(query.runtime.clone())
             .with_distributed_channel_resolver(members)
@@ -274,14 +313,24 @@ impl Cluster {
                 Err(error) => return Ok(AttemptEnd::Failed(error.into())),
             };
             let mut stream = execute_stream(plan, state.task_ctx())?;
-            let ended = take_rows(&mut stream, &mut SignsOfLife::new(workers, lease), query.interrupt, rows).await;
+            let ended = take_rows(
+                &mut stream,
+                &mut SignsOfLife::new(workers, lease),
+                query.interrupt,
+                rows,
+            )
+            .await;
             // Ends what the workers still do.
             drop(stream);
             match ended? {
                 AttemptEnd::Failed(failure) => {
                     // The end of a worker shows as an error of those that wait for its rows.
                     let lost = lost_among(workers, lease).await;
-                    Ok(if lost.is_empty() { AttemptEnd::Failed(failure) } else { AttemptEnd::Lost(lost) })
+                    Ok(if lost.is_empty() {
+                        AttemptEnd::Failed(failure)
+                    } else {
+                        AttemptEnd::Lost(lost)
+                    })
                 }
                 ended => Ok(ended),
             }
@@ -334,7 +383,10 @@ impl SignsOfLife {
                 }
             })
         };
-        SignsOfLife { asking: workers.iter().map(ask).collect(), lost }
+        SignsOfLife {
+            asking: workers.iter().map(ask).collect(),
+            lost,
+        }
     }
 }
 
@@ -348,9 +400,20 @@ impl Drop for SignsOfLife {
 async fn lost_among(workers: &[QueryWorker], lease: Duration) -> Vec<LostWorker> {
     let ask = |worker: &QueryWorker| {
         let worker = worker.clone();
-        async move { worker.link.ping(lease).await.err().map(|why| LostWorker { worker, why }) }
+        async move {
+            worker
+                .link
+                .ping(lease)
+                .await
+                .err()
+                .map(|why| LostWorker { worker, why })
+        }
     };
-    join_all(workers.iter().map(ask)).await.into_iter().flatten().collect()
+    join_all(workers.iter().map(ask))
+        .await
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// The workers for which a query is planned.
@@ -394,7 +457,10 @@ fn planning_session(
 }
 
 /// The physical plan of a query, divided into stages.
-async fn stages(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+async fn stages(
+    state: &SessionState,
+    plan: &LogicalPlan,
+) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
     with_usual_merges(query_plan(state, plan).await?)
 }
 
@@ -404,7 +470,8 @@ pub async fn explain_stages(
     config: SessionConfig,
     size: ClusterSize,
 ) -> Result<Option<String>, DataFusionError> {
-    let urls = (1..=size.workers).filter_map(|worker| Url::parse(&format!("http://worker-{worker}")).ok());
+    let urls =
+        (1..=size.workers).filter_map(|worker| Url::parse(&format!("http://worker-{worker}")).ok());
     let state = planning_session(config, Workers(urls.collect()), size)?.build();
     let plan = stages(&state, plan).await?;
     Ok(is_distributed(&plan, &state)?.then(|| display_plan_ascii(plan.as_ref(), false)))
@@ -426,42 +493,62 @@ struct Members(BTreeMap<Url, BoxCloneSyncChannel>);
 
 #[async_trait]
 impl ChannelResolver for Members {
-    async fn get_worker_client_for_url(&self, url: &Url) -> Result<Box<dyn WorkerChannel>, DataFusionError> {
+    async fn get_worker_client_for_url(
+        &self,
+        url: &Url,
+    ) -> Result<Box<dyn WorkerChannel>, DataFusionError> {
         let channel = self.0.get(url).cloned();
         let strange = || DataFusionError::Internal(format!("{url} is no worker of the query"));
         channel.map(create_worker_client).ok_or_else(strange)
     }
 }
 
-fn desired_tasks(event: DesiredTaskCountEvent<'_>) -> Option<Result<DesiredTaskCountEventResponse, DataFusionError>> {
+fn desired_tasks(
+    event: DesiredTaskCountEvent<'_>,
+) -> Option<Result<DesiredTaskCountEventResponse, DataFusionError>> {
     let leaf = event.plan.downcast_ref::<SpanScanExec>()?;
     let spans = leaf.known().map_or(0, |known| known.bytes.len());
     let tasks = |urls: Vec<Url>| urls.len().min(spans).max(TASKS_MIN);
     let resolver = event.session_config.get_distributed_worker_resolver();
-    Some(resolver.and_then(|known| known.get_urls()).map(|urls| DesiredTaskCountEventResponse::desired(tasks(urls))))
+    Some(
+        resolver
+            .and_then(|known| known.get_urls())
+            .map(|urls| DesiredTaskCountEventResponse::desired(tasks(urls))),
+    )
 }
 
-fn leaves_of_tasks(event: ScaleUpLeafNodeEvent<'_>) -> Option<Result<ScaleUpLeafNodeEventResponse, DataFusionError>> {
+fn leaves_of_tasks(
+    event: ScaleUpLeafNodeEvent<'_>,
+) -> Option<Result<ScaleUpLeafNodeEventResponse, DataFusionError>> {
     let leaf = event.plan.downcast_ref::<SpanScanExec>()?;
     let leaves = leaf.of_tasks(event.task_count).and_then(|leaves| {
-        let leaves = leaves.into_iter().map(|leaf| Arc::new(leaf) as Arc<dyn ExecutionPlan>);
+        let leaves = leaves
+            .into_iter()
+            .map(|leaf| Arc::new(leaf) as Arc<dyn ExecutionPlan>);
         DistributedLeafExec::try_new(event.plan.clone(), leaves)
     });
     Some(leaves.map(|leaves| ScaleUpLeafNodeEventResponse::new(Arc::new(leaves))))
 }
 
 /// Whether workers can run the plan: it has stages for them, they read all tables, and every operator can be sent.
-fn is_distributed(plan: &Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<bool, DataFusionError> {
+fn is_distributed(
+    plan: &Arc<dyn ExecutionPlan>,
+    state: &SessionState,
+) -> Result<bool, DataFusionError> {
     if !plan.is::<DistributedExec>() {
         return Ok(false);
     }
-    let Some(last_stage) = plan.children().first().copied() else { return Ok(false) };
+    let Some(last_stage) = plan.children().first().copied() else {
+        return Ok(false);
+    };
     if reads_tables(last_stage) {
         return Ok(false);
     }
     // A leaf is sent as that of its task.
     let of_one_task = last_stage.clone().transform_up(|node| {
-        let leaf = node.downcast_ref::<DistributedLeafExec>().and_then(|leaf| leaf.variants().first().cloned());
+        let leaf = node
+            .downcast_ref::<DistributedLeafExec>()
+            .and_then(|leaf| leaf.variants().first().cloned());
         Ok(leaf.map_or_else(|| Transformed::no(node), Transformed::yes))
     })?;
     let codec = DistributedCodec::new_combined_with_user(state.config());
@@ -482,7 +569,9 @@ fn lost_each_time(label: &str, why: &str) -> Fault {
     let message = format!("`{label}` lost a worker in each of {ATTEMPTS_MAX} attempts");
     let hint = "look at the workers' own messages; they may need more memory. What is committed stays: run the same \
                 command again to go on";
-    Fault::new(codes::NO_WORKERS, message).hint(hint).note(why.to_owned())
+    Fault::new(codes::NO_WORKERS, message)
+        .hint(hint)
+        .note(why.to_owned())
 }
 
 /// The failure of the last attempt, where the way between processes failed in each of them.
@@ -490,8 +579,12 @@ fn last_failure(label: &str, failure: QueryFailure) -> QueryFailure {
     match failure {
         QueryFailure::Engine(error) if is_transport(&error) => {
             let message = format!("workers that run `{label}` do not reach each other");
-            let hint = "each worker must reach every other one at the address that the coordinator knows";
-            Fault::new(codes::NO_WORKERS, message).cause(error).hint(hint).into()
+            let hint =
+                "each worker must reach every other one at the address that the coordinator knows";
+            Fault::new(codes::NO_WORKERS, message)
+                .cause(error)
+                .hint(hint)
+                .into()
         }
         failure => failure,
     }

@@ -33,7 +33,11 @@ pub struct ScannedSpans {
 
 /// Reads spans on a worker. `scan` must return at once.
 pub trait SpanScanner: Send + Sync + fmt::Debug {
-    fn scan(self: Arc<Self>, scanned: ScannedSpans, context: &TaskContext) -> Result<SendableRecordBatchStream>;
+    fn scan(
+        self: Arc<Self>,
+        scanned: ScannedSpans,
+        context: &TaskContext,
+    ) -> Result<SendableRecordBatchStream>;
 }
 
 /// What the coordinator knows of the spans of a table.
@@ -50,17 +54,26 @@ impl TableSpans {
     pub fn divide(&self, parts: usize) -> Vec<Range<usize>> {
         let all = self.bytes.len();
         if self.is_ordered {
-            return (0..parts).map(|part| if part == 0 { 0..all } else { all..all }).collect();
+            return (0..parts)
+                .map(|part| if part == 0 { 0..all } else { all..all })
+                .collect();
         }
         let costs = self.bytes.iter().map(|bytes| u128::from((*bytes).max(1)));
         let total: u128 = costs.clone().sum();
-        let ends: Vec<u128> = costs.scan(0, |sum, cost| Some(std::mem::replace(sum, *sum + cost) + cost)).collect();
+        let ends: Vec<u128> = costs
+            .scan(0, |sum, cost| {
+                Some(std::mem::replace(sum, *sum + cost) + cost)
+            })
+            .collect();
         let first_of = |part: usize| match part {
             0 => 0,
             _ if part == parts => all,
-            _ => all.min(ends.partition_point(|end| *end * (parts as u128) < total * part as u128) + 1),
+            _ => all
+                .min(ends.partition_point(|end| *end * (parts as u128) < total * part as u128) + 1),
         };
-        (0..parts).map(|part| first_of(part)..first_of(part + 1)).collect()
+        (0..parts)
+            .map(|part| first_of(part)..first_of(part + 1))
+            .collect()
     }
 }
 
@@ -97,7 +110,15 @@ impl SpanScanExec {
     ) -> SpanScanExec {
         let partitions = known.divide(partitions);
         let properties = leaf_properties(&schema, partitions.len());
-        SpanScanExec { table, columns, schema, partitions, properties, known: Some(known), scanner: None }
+        SpanScanExec {
+            table,
+            columns,
+            schema,
+            partitions,
+            properties,
+            known: Some(known),
+            scanner: None,
+        }
     }
 
     pub fn known(&self) -> Option<&TableSpans> {
@@ -107,7 +128,9 @@ impl SpanScanExec {
     /// The leaves of `tasks` tasks, with as many partitions each as this one has.
     pub fn of_tasks(&self, tasks: usize) -> Result<Vec<SpanScanExec>> {
         let known = self.known.as_ref();
-        let known = known.ok_or_else(|| DataFusionError::Internal("only coordinators divide spans".to_owned()))?;
+        let known = known.ok_or_else(|| {
+            DataFusionError::Internal("only coordinators divide spans".to_owned())
+        })?;
         let each = self.partitions.len();
         let divided = known.divide(each * tasks);
         let leaf = |partitions: &[Range<usize>]| SpanScanExec {
@@ -155,17 +178,35 @@ impl ExecutionPlan for SpanScanExec {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(self)
     }
 
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
         let scanner = self.scanner.as_ref();
-        let scanner = scanner.ok_or_else(|| DataFusionError::Internal("only workers read spans".to_owned()))?;
+        let scanner = scanner
+            .ok_or_else(|| DataFusionError::Internal("only workers read spans".to_owned()))?;
         let spans = self.partitions.get(partition).cloned();
-        let spans = spans.ok_or_else(|| DataFusionError::Internal(format!("there is no partition {partition}")))?;
+        let spans = spans.ok_or_else(|| {
+            DataFusionError::Internal(format!("there is no partition {partition}"))
+        })?;
         let (table, columns) = (self.table.clone(), self.columns.clone());
-        scanner.clone().scan(ScannedSpans { table, columns, schema: self.schema.clone(), spans }, &context)
+        scanner.clone().scan(
+            ScannedSpans {
+                table,
+                columns,
+                schema: self.schema.clone(),
+                spans,
+            },
+            &context,
+        )
     }
 }
 
@@ -187,20 +228,37 @@ impl PhysicalExtensionCodec for SpanScanCodec {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let mut messages = serde_json::Deserializer::from_slice(bytes).into_iter::<LeafMessage>();
         let message = messages.next().transpose().map_err(external)?;
-        let message = message.ok_or_else(|| DataFusionError::Internal("a leaf without a message".to_owned()));
-        let LeafMessage { table, columns, partitions } = message?;
+        let message =
+            message.ok_or_else(|| DataFusionError::Internal("a leaf without a message".to_owned()));
+        let LeafMessage {
+            table,
+            columns,
+            partitions,
+        } = message?;
         let schema = bytes.get(messages.byte_offset()..).unwrap_or_default();
-        let schema: SchemaRef = Arc::new(Schema::try_from(&protobuf::Schema::decode(schema).map_err(external)?)?);
+        let schema: SchemaRef = Arc::new(Schema::try_from(
+            &protobuf::Schema::decode(schema).map_err(external)?,
+        )?);
         let is_range = |range: &Range<usize>| range.start <= range.end;
         if partitions.len() > PARTITIONS_MAX
             || !partitions.iter().all(is_range)
             || columns.len() != schema.fields().len()
         {
-            return Err(DataFusionError::Internal("a leaf that no coordinator sends".to_owned()));
+            return Err(DataFusionError::Internal(
+                "a leaf that no coordinator sends".to_owned(),
+            ));
         }
         let properties = leaf_properties(&schema, partitions.len());
         let (table, scanner) = (Arc::new(table), self.0.clone());
-        Ok(Arc::new(SpanScanExec { table, columns, schema, partitions, properties, known: None, scanner }))
+        Ok(Arc::new(SpanScanExec {
+            table,
+            columns,
+            schema,
+            partitions,
+            properties,
+            known: None,
+            scanner,
+        }))
     }
 
     fn try_encode(
@@ -210,14 +268,17 @@ impl PhysicalExtensionCodec for SpanScanCodec {
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<()> {
         let leaf = node.downcast_ref::<SpanScanExec>();
-        let leaf = leaf.ok_or_else(|| DataFusionError::Internal(format!("{} reads no spans", node.name())))?;
+        let leaf = leaf
+            .ok_or_else(|| DataFusionError::Internal(format!("{} reads no spans", node.name())))?;
         let message = LeafMessage {
             table: leaf.table.as_ref().clone(),
             columns: leaf.columns.clone(),
             partitions: leaf.partitions.clone(),
         };
         serde_json::to_writer(&mut *bytes, &message).map_err(external)?;
-        protobuf::Schema::try_from(leaf.schema.as_ref())?.encode(bytes).map_err(external)
+        protobuf::Schema::try_from(leaf.schema.as_ref())?
+            .encode(bytes)
+            .map_err(external)
     }
 }
 
@@ -226,7 +287,11 @@ mod tests {
     use super::*;
 
     fn divided(bytes: &[u64], is_ordered: bool, parts: usize) -> Vec<Range<usize>> {
-        TableSpans { bytes: bytes.to_vec(), is_ordered }.divide(parts)
+        TableSpans {
+            bytes: bytes.to_vec(),
+            is_ordered,
+        }
+        .divide(parts)
     }
 
     #[test]
@@ -244,7 +309,10 @@ mod tests {
                 assert_eq!(runs.len(), parts, "{bytes:?}");
                 let mut next = 0;
                 for run in runs {
-                    assert!(run.start == next && run.end >= run.start, "{bytes:?} in {parts}");
+                    assert!(
+                        run.start == next && run.end >= run.start,
+                        "{bytes:?} in {parts}"
+                    );
                     next = run.end;
                 }
                 assert_eq!(next, bytes.len(), "{bytes:?} in {parts}");

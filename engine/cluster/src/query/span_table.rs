@@ -24,7 +24,11 @@ pub struct SpanTable {
 impl SpanTable {
     /// `bytes` are the stored bytes of each span. With `is_ordered`, the rows of a span depend on the spans before it.
     pub fn new(spec: TableSpec, schema: SchemaRef, bytes: Vec<u64>, is_ordered: bool) -> SpanTable {
-        SpanTable { spec: Arc::new(spec), schema, spans: Arc::new(TableSpans { bytes, is_ordered }) }
+        SpanTable {
+            spec: Arc::new(spec),
+            schema,
+            spans: Arc::new(TableSpans { bytes, is_ordered }),
+        }
     }
 
     /// Its name in the query.
@@ -54,8 +58,18 @@ impl TableProvider for SpanTable {
             Some(columns) => Arc::new(self.schema.project(columns)?),
             None => self.schema.clone(),
         };
-        let columns = schema.fields().iter().map(|field| field.name().clone()).collect();
+        let columns = schema
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect();
         let partitions = session.config().target_partitions();
-        Ok(Arc::new(SpanScanExec::new(self.spec.clone(), columns, schema, self.spans.clone(), partitions)))
+        Ok(Arc::new(SpanScanExec::new(
+            self.spec.clone(),
+            columns,
+            schema,
+            self.spans.clone(),
+            partitions,
+        )))
     }
 }

@@ -16,7 +16,9 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
 /// Plans queries with a merge inside of each task below each merge. Comes before the distributed planner.
@@ -25,15 +27,25 @@ pub struct TaskMergePlanner;
 
 #[async_trait]
 impl QueryPlanner for TaskMergePlanner {
-    async fn create_physical_plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
-        let plan = DefaultPhysicalPlanner::default().create_physical_plan(plan, session).await?;
+    async fn create_physical_plan(
+        &self,
+        plan: &LogicalPlan,
+        session: &dyn Session,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = DefaultPhysicalPlanner::default()
+            .create_physical_plan(plan, session)
+            .await?;
         let merged = plan.transform_up(|node| {
-            let Some(merge) = node.downcast_ref::<SortPreservingMergeExec>() else { return Ok(Transformed::no(node)) };
+            let Some(merge) = node.downcast_ref::<SortPreservingMergeExec>() else {
+                return Ok(Transformed::no(node));
+            };
             if merge.input().output_partitioning().partition_count() == 1 {
                 return Ok(Transformed::no(node));
             }
             let of_task = TaskMergeExec(rebuilt(merge, merge.input().clone()));
-            Ok(Transformed::yes(rebuilt(merge, Arc::new(of_task)) as Arc<dyn ExecutionPlan>))
+            Ok(Transformed::yes(
+                rebuilt(merge, Arc::new(of_task)) as Arc<dyn ExecutionPlan>
+            ))
         })?;
         Ok(merged.data)
     }
@@ -41,14 +53,22 @@ impl QueryPlanner for TaskMergePlanner {
 
 /// The plan with usual merges in place of those of tasks, after the distributed planner.
 pub fn with_usual_merges(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let usual = plan.transform_up(|node| match node.downcast_ref::<TaskMergeExec>().map(|merge| merge.0.clone()) {
-        Some(merge) => Ok(Transformed::yes(merge as Arc<dyn ExecutionPlan>)),
-        None => Ok(Transformed::no(node)),
+    let usual = plan.transform_up(|node| {
+        match node
+            .downcast_ref::<TaskMergeExec>()
+            .map(|merge| merge.0.clone())
+        {
+            Some(merge) => Ok(Transformed::yes(merge as Arc<dyn ExecutionPlan>)),
+            None => Ok(Transformed::no(node)),
+        }
     })?;
     Ok(usual.data)
 }
 
-fn rebuilt(merge: &SortPreservingMergeExec, input: Arc<dyn ExecutionPlan>) -> Arc<SortPreservingMergeExec> {
+fn rebuilt(
+    merge: &SortPreservingMergeExec,
+    input: Arc<dyn ExecutionPlan>,
+) -> Arc<SortPreservingMergeExec> {
     Arc::new(SortPreservingMergeExec::new(merge.expr().clone(), input).with_fetch(merge.fetch()))
 }
 
@@ -82,13 +102,21 @@ impl ExecutionPlan for TaskMergeExec {
         self.0.apply_expressions(apply)
     }
 
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
         let input = children.into_iter().next();
-        let input = input.ok_or_else(|| DataFusionError::Internal("a merge of nothing".to_owned()))?;
+        let input =
+            input.ok_or_else(|| DataFusionError::Internal("a merge of nothing".to_owned()))?;
         Ok(Arc::new(TaskMergeExec(rebuilt(&self.0, input))))
     }
 
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
         self.0.execute(partition, context)
     }
 }

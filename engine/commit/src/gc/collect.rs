@@ -64,7 +64,10 @@ impl StateDirectory {
             return Err(fault.note("nothing was removed"));
         }
         let is_older = |entry: &StateEntry, than: Option<Duration>| {
-            let age = retention.now.duration_since(entry.written).unwrap_or_default();
+            let age = retention
+                .now
+                .duration_since(entry.written)
+                .unwrap_or_default();
             than.is_some_and(|than| age > than)
         };
         let abandoned = Some(retention.older_than.unwrap_or(ABANDONED_AFTER));
@@ -72,20 +75,42 @@ impl StateDirectory {
         for (out, manifest) in &roots.outputs {
             // Runs with another state directory may write here, too: they find out whether their files are there.
             let is_there = out.local.as_ref().is_some_and(|local| local.exists());
-            let _lock = if is_there && !retention.dry_run { lock_output(out)? } else { None };
-            let visible = if _lock.is_some() { Manifest::read(&self.io, out)? } else { manifest.clone() };
+            let _lock = if is_there && !retention.dry_run {
+                lock_output(out)?
+            } else {
+                None
+            };
+            let visible = if _lock.is_some() {
+                Manifest::read(&self.io, out)?
+            } else {
+                manifest.clone()
+            };
             let mut lost = unreferenced_files(&self.io, out, visible.as_ref())?;
             // In a bucket, the manifest keeps runs from committing what is removed.
-            let tables = self.tables.filter(|_| visible.is_some() || out.local.is_some());
+            let tables = self
+                .tables
+                .filter(|_| visible.is_some() || out.local.is_some());
             let needed = tables.map_or(Ok(None), |tables| tables(&self.io, out))?;
             // Where there is neither a log nor a manifest, no run has committed anything yet.
-            let needed = needed.or_else(|| (tables.is_some() && visible.is_none()).then(BTreeSet::new));
+            let needed =
+                needed.or_else(|| (tables.is_some() && visible.is_none()).then(BTreeSet::new));
             if let Some(needed) = needed {
-                lost.extend(unreferenced_table_files(&self.io, out, &needed, visible.as_ref())?);
+                lost.extend(unreferenced_table_files(
+                    &self.io,
+                    out,
+                    &needed,
+                    visible.as_ref(),
+                )?);
             }
-            let lost: Vec<StateEntry> = lost.into_iter().filter(|entry| is_older(entry, abandoned)).collect();
+            let lost: Vec<StateEntry> = lost
+                .into_iter()
+                .filter(|entry| is_older(entry, abandoned))
+                .collect();
             if !retention.dry_run {
-                let directories = lost.iter().map(|entry| RelativePath::new(&*entry.name)).collect::<Result<_>>()?;
+                let directories = lost
+                    .iter()
+                    .map(|entry| RelativePath::new(&*entry.name))
+                    .collect::<Result<_>>()?;
                 if !Manifest::announce_removal(&self.io, out, directories)? {
                     // A run published just now; the next collection looks again.
                     continue;
@@ -102,8 +127,8 @@ impl StateDirectory {
                 true => is_older(&entry, abandoned),
                 false => {
                     let too_much = retention.bytes_max.is_some_and(|max| left > max);
-                    let is_needed =
-                        roots.is_in_use(&entry) || (entry.kind == RUNS && !is_older(&entry, Some(ABANDONED_AFTER)));
+                    let is_needed = roots.is_in_use(&entry)
+                        || (entry.kind == RUNS && !is_older(&entry, Some(ABANDONED_AFTER)));
                     !is_needed && (too_much || is_older(&entry, retention.older_than))
                 }
             };
@@ -115,11 +140,18 @@ impl StateDirectory {
             }
         }
         if !retention.dry_run {
-            removed.iter().filter(|entry| entry.pack.is_none()).try_for_each(|entry| self.remove(entry))?;
+            removed
+                .iter()
+                .filter(|entry| entry.pack.is_none())
+                .try_for_each(|entry| self.remove(entry))?;
             self.rewrite_packs(&removed, &kept)?;
         }
         removed.extend(lost_data);
-        let bytes_in_use = kept.iter().filter(|entry| roots.is_in_use(entry)).map(|entry| entry.bytes).sum();
+        let bytes_in_use = kept
+            .iter()
+            .filter(|entry| roots.is_in_use(entry))
+            .map(|entry| entry.bytes)
+            .sum();
         Ok(CollectionReport {
             dry_run: retention.dry_run,
             removed: usage_by_kind(&removed),
@@ -138,19 +170,26 @@ impl StateDirectory {
         }
         for kind in [PackedKind::State, PackedKind::Partial] {
             let is_small = |pack: &&PackFile| pack.kind == kind && pack.bytes < SMALL_PACK_BYTES;
-            let small: BTreeSet<&PackFile> =
-                kept.iter().filter_map(|entry| entry.pack.as_ref()).filter(is_small).collect();
+            let small: BTreeSet<&PackFile> = kept
+                .iter()
+                .filter_map(|entry| entry.pack.as_ref())
+                .filter(is_small)
+                .collect();
             if small.len() > SMALL_PACKS_MAX {
                 small.into_iter().for_each(|pack| {
                     by_pack.entry(pack).or_default();
                 });
             }
-            let packs = by_pack.iter().filter(|(pack, _)| pack.kind == kind).map(|(pack, removed)| RewrittenPack {
-                name: pack.name.clone(),
-                bytes: pack.bytes,
-                written: pack.written,
-                removed: removed.clone(),
-            });
+            let packs =
+                by_pack
+                    .iter()
+                    .filter(|(pack, _)| pack.kind == kind)
+                    .map(|(pack, removed)| RewrittenPack {
+                        name: pack.name.clone(),
+                        bytes: pack.bytes,
+                        written: pack.written,
+                        removed: removed.clone(),
+                    });
             let packs: Vec<RewrittenPack> = packs.collect();
             if !packs.is_empty() {
                 self.store.rewrite_packs(kind, &packs)?;
@@ -163,7 +202,8 @@ impl StateDirectory {
         match &entry.place.local {
             Some(local) if !local.is_dir() => match std::fs::remove_file(local) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    Err(Fault::disk("old data cannot be removed", error).file(local.display().to_string()))
+                    Err(Fault::disk("old data cannot be removed", error)
+                        .file(local.display().to_string()))
                 }
                 _ => Ok(()),
             },
@@ -185,7 +225,10 @@ fn unreferenced_files(
 ) -> Result<Vec<StateEntry>> {
     let mut named: BTreeSet<String> = BTreeSet::new();
     if let Some(manifest) = manifest {
-        let directories = manifest.directories()?.into_iter().chain(manifest.previous.clone());
+        let directories = manifest
+            .directories()?
+            .into_iter()
+            .chain(manifest.previous.clone());
         named.extend(directories.map(String::from));
     }
     let mut lost: BTreeMap<String, Vec<ListedObject>> = BTreeMap::new();
@@ -198,14 +241,30 @@ fn unreferenced_files(
             lost.entry(place).or_default().push(file);
         }
     }
-    let beside = out.local.iter().flat_map(std::fs::read_dir).flatten().flatten();
-    for file in beside.filter_map(|file| Some((file.file_name().into_string().ok()?, file.metadata().ok()?))) {
+    let beside = out
+        .local
+        .iter()
+        .flat_map(std::fs::read_dir)
+        .flatten()
+        .flatten();
+    for file in beside
+        .filter_map(|file| Some((file.file_name().into_string().ok()?, file.metadata().ok()?)))
+    {
         let is_attempt = file.1.is_dir() && file.0.starts_with(ATTEMPT);
         if is_attempt || (is_staged(&file.0) && file.0.starts_with("_manifest.json#")) {
             let written = file.1.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            lost.insert(file.0.clone(), vec![ListedObject { path: file.0, bytes: file.1.len(), written }]);
+            lost.insert(
+                file.0.clone(),
+                vec![ListedObject {
+                    path: file.0,
+                    bytes: file.1.len(),
+                    written,
+                }],
+            );
         }
     }
-    let entry = |(name, files): (String, Vec<ListedObject>)| StateEntry::new(OUTPUT, &name, out.join(&name), files);
+    let entry = |(name, files): (String, Vec<ListedObject>)| {
+        StateEntry::new(OUTPUT, &name, out.join(&name), files)
+    };
     Ok(lost.into_iter().map(entry).collect())
 }

@@ -21,15 +21,25 @@ pub struct ListedObject {
 pub fn list_files(io: &StorageClient, place: &StorageLocation) -> Result<Vec<ListedObject>> {
     let mut found = Vec::new();
     match &place.local {
-        Some(local) => descend(local, "", &mut found)
-            .map_err(|error| Fault::disk("the directory cannot be listed", error).file(local.display().to_string()))?,
+        Some(local) => descend(local, "", &mut found).map_err(|error| {
+            Fault::disk("the directory cannot be listed", error).file(local.display().to_string())
+        })?,
         None => {
             for object in io.list(place)? {
-                let Some(rest) = object.location.prefix_match(&place.path) else { continue };
-                let path = rest.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/");
+                let Some(rest) = object.location.prefix_match(&place.path) else {
+                    continue;
+                };
+                let path = rest
+                    .map(|part| part.as_ref().to_owned())
+                    .collect::<Vec<_>>()
+                    .join("/");
                 let millis = object.last_modified.timestamp_millis().max(0) as u64;
                 let written = SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
-                found.push(ListedObject { path, bytes: object.size, written });
+                found.push(ListedObject {
+                    path,
+                    bytes: object.size,
+                    written,
+                });
             }
         }
     }
@@ -45,7 +55,11 @@ fn descend(folder: &Path, above: &str, found: &mut Vec<ListedObject>) -> std::io
     for entry in entries {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let path = if above.is_empty() { name } else { format!("{above}/{name}") };
+        let path = if above.is_empty() {
+            name
+        } else {
+            format!("{above}/{name}")
+        };
         // Of links it tells the link itself.
         let Ok(meta) = entry.metadata() else { continue };
         let before = found.len();
@@ -56,7 +70,11 @@ fn descend(folder: &Path, above: &str, found: &mut Vec<ListedObject>) -> std::io
         let is_bare = meta.is_dir() && found.len() == before && path.contains(ATTEMPT);
         if !meta.is_dir() || is_bare {
             let bytes = if is_bare { 0 } else { meta.len() };
-            found.push(ListedObject { path, bytes, written: meta.modified()? });
+            found.push(ListedObject {
+                path,
+                bytes,
+                written: meta.modified()?,
+            });
         }
     }
     Ok(())

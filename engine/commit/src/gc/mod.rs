@@ -77,7 +77,9 @@ pub struct KindUsage {
 }
 
 fn as_millis<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     serializer.serialize_u64(since.as_millis() as u64)
 }
 
@@ -108,13 +110,26 @@ struct PackFile {
 }
 
 impl StateEntry {
-    fn new(kind: &'static str, name: &str, place: StorageLocation, files: Vec<ListedObject>) -> StateEntry {
+    fn new(
+        kind: &'static str,
+        name: &str,
+        place: StorageLocation,
+        files: Vec<ListedObject>,
+    ) -> StateEntry {
         StateEntry {
             kind,
             bytes: files.iter().map(|file| file.bytes).sum(),
-            written: files.iter().map(|file| file.written).max().unwrap_or(SystemTime::UNIX_EPOCH),
+            written: files
+                .iter()
+                .map(|file| file.written)
+                .max()
+                .unwrap_or(SystemTime::UNIX_EPOCH),
             staged: is_staged(name),
-            name: name.strip_suffix(".json").or(name.strip_suffix(SHARES)).unwrap_or(name).to_owned(),
+            name: name
+                .strip_suffix(".json")
+                .or(name.strip_suffix(SHARES))
+                .unwrap_or(name)
+                .to_owned(),
             place,
             files,
             pack: None,
@@ -123,7 +138,11 @@ impl StateEntry {
 
     /// A state that a pack holds.
     fn packed(pack: &PackFile, place: &StorageLocation, entry: &PackEntry) -> StateEntry {
-        let seconds = if entry.written == 0 { pack.written } else { entry.written };
+        let seconds = if entry.written == 0 {
+            pack.written
+        } else {
+            entry.written
+        };
         StateEntry {
             kind: pack.kind.directory(),
             name: entry.id.to_string(),
@@ -144,12 +163,19 @@ impl StateEntry {
 impl StateDirectory {
     /// What lies in a state directory.
     pub fn new(io: StorageClient, root: StorageLocation) -> StateDirectory {
-        StateDirectory { store: StateStore::new(io.clone(), root), io, tables: None }
+        StateDirectory {
+            store: StateStore::new(io.clone(), root),
+            io,
+            tables: None,
+        }
     }
 
     /// Collects files of tables, too; `tables` tells those that they need.
     pub fn with_tables(self, tables: TableReferences) -> StateDirectory {
-        StateDirectory { tables: Some(tables), ..self }
+        StateDirectory {
+            tables: Some(tables),
+            ..self
+        }
     }
 
     /// All kinds that are there, in a fixed order.
@@ -178,7 +204,12 @@ impl StateDirectory {
         for directory in scratch::scratch_directories(root) {
             let name = directory.file_name().to_string_lossy().into_owned();
             let place = self.io.resolve(&directory.path().display().to_string())?;
-            entries.push(StateEntry::new(TEMPORARY, &name, place.clone(), list_files(&self.io, &place)?));
+            entries.push(StateEntry::new(
+                TEMPORARY,
+                &name,
+                place.clone(),
+                list_files(&self.io, &place)?,
+            ));
         }
         Ok(entries)
     }
@@ -188,12 +219,26 @@ impl StateDirectory {
     /// What a pack holds; `None` for what is no whole pack.
     fn packed_entries(&self, name: &str, entry: &StateEntry) -> Result<Option<Vec<StateEntry>>> {
         let kinds = [PackedKind::State, PackedKind::Partial];
-        let Some(kind) = kinds.into_iter().find(|kind| kind.directory() == entry.kind) else { return Ok(None) };
+        let Some(kind) = kinds
+            .into_iter()
+            .find(|kind| kind.directory() == entry.kind)
+        else {
+            return Ok(None);
+        };
         if !name.ends_with(PACK_SUFFIX) {
             return Ok(None);
         }
-        let written = entry.written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() as u32;
-        let pack = PackFile { kind, name: name.to_owned(), bytes: entry.bytes, written };
+        let written = entry
+            .written
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs() as u32;
+        let pack = PackFile {
+            kind,
+            name: name.to_owned(),
+            bytes: entry.bytes,
+            written,
+        };
         let held = self.store.packed_entries(kind, name, entry.bytes)?;
         let packed = |held: &PackEntry| StateEntry::packed(&pack, &entry.place, held);
         Ok(held.map(|held| held.iter().map(packed).collect()))
@@ -206,7 +251,13 @@ fn usage_by_kind<'e>(entries: impl IntoIterator<Item = &'e StateEntry>) -> Vec<K
     for entry in entries {
         let (kind, time) = (entry.kind.to_owned(), entry.written);
         match sums.iter_mut().find(|sum| sum.kind == kind) {
-            None => sums.push(KindUsage { kind, entries: 1, bytes: entry.bytes, oldest: time, newest: time }),
+            None => sums.push(KindUsage {
+                kind,
+                entries: 1,
+                bytes: entry.bytes,
+                oldest: time,
+                newest: time,
+            }),
             Some(sum) => {
                 sum.entries += 1;
                 sum.bytes += entry.bytes;

@@ -25,26 +25,47 @@ pub(crate) fn unreferenced_table_files(
     let mut kept: BTreeSet<String> = BTreeSet::new();
     if let Some(manifest) = manifest {
         kept.extend(manifest.previous.iter().cloned().map(String::from));
-        let directories = manifest.shards.iter().filter(|shard| !shard.files.is_empty()).map(|shard| shard.directory());
-        kept.extend(directories.map(|directory| directory.map(String::from)).collect::<Result<Vec<_>>>()?);
+        let directories = manifest
+            .shards
+            .iter()
+            .filter(|shard| !shard.files.is_empty())
+            .map(|shard| shard.directory());
+        kept.extend(
+            directories
+                .map(|directory| directory.map(String::from))
+                .collect::<Result<Vec<_>>>()?,
+        );
     }
-    let directory_of = |path: &str| path.match_indices('/').nth(1).map(|(end, _)| path[..end].to_owned());
+    let directory_of = |path: &str| {
+        path.match_indices('/')
+            .nth(1)
+            .map(|(end, _)| path[..end].to_owned())
+    };
     kept.extend(needed.iter().filter_map(|path| directory_of(path)));
     let mut lost: BTreeMap<String, Vec<ListedObject>> = BTreeMap::new();
     for file in list_files(io, &table.join(TABLE_DATA))? {
         let name = file.path.split('/').next().unwrap_or_default();
         let id = name.split('.').next().unwrap_or_default();
         let directory = format!("{TABLE_DATA}/{name}");
-        if (ContentId::parse(id).is_some() || name.starts_with(ATTEMPT)) && !kept.contains(&directory) {
+        if (ContentId::parse(id).is_some() || name.starts_with(ATTEMPT))
+            && !kept.contains(&directory)
+        {
             lost.entry(directory).or_default().push(file);
         }
     }
     const LOG: &str = "_delta_log";
     if table.local.is_some() {
-        for file in list_files(io, &table.join(LOG))?.into_iter().filter(|file| is_staged(&file.path)) {
-            lost.entry(format!("{LOG}/{}", file.path)).or_default().push(file);
+        for file in list_files(io, &table.join(LOG))?
+            .into_iter()
+            .filter(|file| is_staged(&file.path))
+        {
+            lost.entry(format!("{LOG}/{}", file.path))
+                .or_default()
+                .push(file);
         }
     }
-    let entry = |(name, files): (String, Vec<ListedObject>)| StateEntry::new(OUTPUT, &name, table.join(&name), files);
+    let entry = |(name, files): (String, Vec<ListedObject>)| {
+        StateEntry::new(OUTPUT, &name, table.join(&name), files)
+    };
     Ok(lost.into_iter().map(entry).collect())
 }

@@ -42,7 +42,10 @@ impl VerifyReport {
     fn record_file(&mut self, place: &StorageLocation, bytes: u64, why: Option<&str>) {
         self.files += 1;
         self.bytes += bytes;
-        self.broken.extend(why.map(|why| CorruptFile { path: place.shown.clone(), why: why.to_owned() }));
+        self.broken.extend(why.map(|why| CorruptFile {
+            path: place.shown.clone(),
+            why: why.to_owned(),
+        }));
     }
 }
 
@@ -77,25 +80,47 @@ impl StateDirectory {
                 "passes" => {
                     let record = self.json(&entry.place)?;
                     let ours = record.is_some_and(|record| record["pass"] == entry.name);
-                    verified.record_file(&entry.place, entry.bytes, (!ours).then_some("it is no record of this pass"));
+                    verified.record_file(
+                        &entry.place,
+                        entry.bytes,
+                        (!ours).then_some("it is no record of this pass"),
+                    );
                 }
                 "shards" => {
                     let record = self.json(&entry.place)?;
-                    let name =
-                        |record: &Value| Some(shard_name(record["out"].as_str()?, record["shard"]["id"].as_str()?));
+                    let name = |record: &Value| {
+                        Some(shard_name(
+                            record["out"].as_str()?,
+                            record["shard"]["id"].as_str()?,
+                        ))
+                    };
                     let ours = record.as_ref().and_then(name).as_ref() == Some(&entry.name);
-                    verified.record_file(&entry.place, entry.bytes, (!ours).then_some("it is no record of this shard"));
+                    verified.record_file(
+                        &entry.place,
+                        entry.bytes,
+                        (!ours).then_some("it is no record of this shard"),
+                    );
                 }
                 "costs" | "expected" => {
-                    let why = self.json(&entry.place)?.is_none().then_some("it is no record of earlier runs");
+                    let why = self
+                        .json(&entry.place)?
+                        .is_none()
+                        .then_some("it is no record of earlier runs");
                     verified.record_file(&entry.place, entry.bytes, why);
                 }
                 FITS => {
                     for file in &entry.files {
-                        let place = entry.place.join(file.path.rsplit('/').next().unwrap_or_default());
-                        let names = |record: Value| record["artifact"].as_str().and_then(ContentId::parse);
+                        let place = entry
+                            .place
+                            .join(file.path.rsplit('/').next().unwrap_or_default());
+                        let names =
+                            |record: Value| record["artifact"].as_str().and_then(ContentId::parse);
                         let why = self.json(&place)?.and_then(names).is_none();
-                        verified.record_file(&place, file.bytes, why.then_some("it names no artifact"));
+                        verified.record_file(
+                            &place,
+                            file.bytes,
+                            why.then_some("it names no artifact"),
+                        );
                     }
                 }
                 "artifacts" => self.artifact(entry, &mut verified)?,
@@ -103,7 +128,9 @@ impl StateDirectory {
                     let Some(id) = entry.id() else { continue };
                     let read = |record: Value| Manifest::from_record(&record).ok();
                     let manifest = self.json(&self.store.pass_location(id))?.and_then(read);
-                    manifest.iter().try_for_each(|manifest| self.files(&entry.place, manifest, &mut verified))?;
+                    manifest.iter().try_for_each(|manifest| {
+                        self.files(&entry.place, manifest, &mut verified)
+                    })?;
                 }
                 _ => {}
             }
@@ -113,11 +140,16 @@ impl StateDirectory {
             let path = fault.site().file.clone().unwrap_or_default();
             if verified.broken.iter().all(|broken| broken.path != path) {
                 verified.files += 1;
-                verified.broken.push(CorruptFile { path, why: fault.message().to_owned() });
+                verified.broken.push(CorruptFile {
+                    path,
+                    why: fault.message().to_owned(),
+                });
             }
         }
         for (out, manifest) in roots.outputs {
-            manifest.iter().try_for_each(|manifest| self.files(&out, manifest, &mut verified))?;
+            manifest
+                .iter()
+                .try_for_each(|manifest| self.files(&out, manifest, &mut verified))?;
         }
         Ok(verified)
     }
@@ -125,25 +157,48 @@ impl StateDirectory {
     fn artifact(&self, entry: &StateEntry, verified: &mut VerifyReport) -> Result<()> {
         if entry.id().is_some() {
             let loaded = Artifact::load(&self.io, &entry.place).err();
-            verified.record_file(&entry.place, entry.bytes, loaded.as_ref().map(|fault| fault.message()));
+            verified.record_file(
+                &entry.place,
+                entry.bytes,
+                loaded.as_ref().map(|fault| fault.message()),
+            );
             return Ok(());
         }
         let pointer = self.json(&entry.place)?;
-        let id = pointer.as_ref().and_then(|pointer| pointer["artifact"].as_str()).and_then(ContentId::parse);
-        let artifact = id.map(|id| self.store.root().join(&format!("artifacts/{id}/artifact.json")));
-        let there = artifact.map(|artifact| self.io.head(&artifact)).transpose()?.flatten();
-        let why = there.is_none().then_some("it names no artifact that is there");
+        let id = pointer
+            .as_ref()
+            .and_then(|pointer| pointer["artifact"].as_str())
+            .and_then(ContentId::parse);
+        let artifact = id.map(|id| {
+            self.store
+                .root()
+                .join(&format!("artifacts/{id}/artifact.json"))
+        });
+        let there = artifact
+            .map(|artifact| self.io.head(&artifact))
+            .transpose()?
+            .flatten();
+        let why = there
+            .is_none()
+            .then_some("it names no artifact that is there");
         verified.record_file(&entry.place, entry.bytes, why);
         Ok(())
     }
 
-    fn files(&self, out: &StorageLocation, manifest: &Manifest, verified: &mut VerifyReport) -> Result<()> {
+    fn files(
+        &self,
+        out: &StorageLocation,
+        manifest: &Manifest,
+        verified: &mut VerifyReport,
+    ) -> Result<()> {
         for file in manifest.files() {
             let place = out.join(&file.path);
             let why = match self.io.head(&place)? {
                 None => Some("it is missing"),
                 Some(meta) if meta.size != file.bytes => Some("it has another size"),
-                Some(_) if digest_file(&self.io, &place, file.bytes)? != file.digest => Some("it has another digest"),
+                Some(_) if digest_file(&self.io, &place, file.bytes)? != file.digest => {
+                    Some("it has another digest")
+                }
                 Some(_) => None,
             };
             verified.record_file(&place, file.bytes, why);
@@ -156,7 +211,8 @@ impl StateDirectory {
 fn digest_file(io: &StorageClient, place: &StorageLocation, bytes: u64) -> Result<String> {
     let mut digest = Xxh3::new();
     if let Some(local) = &place.local {
-        let failed = |error| forebay_model::Fault::disk("the file cannot be read", error).file(&place.shown);
+        let failed =
+            |error| forebay_model::Fault::disk("the file cannot be read", error).file(&place.shown);
         let mut file = std::fs::File::open(local).map_err(failed)?;
         let mut buffer = vec![0; 1 << 20];
         loop {
@@ -168,7 +224,9 @@ fn digest_file(io: &StorageClient, place: &StorageLocation, bytes: u64) -> Resul
     } else {
         for start in (0..bytes).step_by(READ_BYTES as usize) {
             let range = start..bytes.min(start + READ_BYTES);
-            io.get_ranges(place, &[range])?.iter().for_each(|part| digest.update(part));
+            io.get_ranges(place, &[range])?
+                .iter()
+                .for_each(|part| digest.update(part));
         }
     }
     Ok(format!("{:032x}", digest.digest128()))

@@ -76,12 +76,23 @@ pub struct IntervalEntry {
 impl Manifest {
     /// The manifest of a pass.
     pub fn new(pass: ContentId, schema: &Schema, shards: Vec<Shard>) -> Result<Self> {
-        let columns = schema.fields().iter().map(|field| (field.name().clone(), field.data_type().to_string()));
+        let columns = schema
+            .fields()
+            .iter()
+            .map(|field| (field.name().clone(), field.data_type().to_string()));
         Manifest::from_columns(pass, columns.collect(), shards)
     }
 
-    pub(super) fn from_columns(pass: ContentId, columns: Vec<(String, String)>, shards: Vec<Shard>) -> Result<Self> {
-        let above = shards.iter().flat_map(|shard| &shard.files).next().and_then(|file| file.path.parent_of(1));
+    pub(super) fn from_columns(
+        pass: ContentId,
+        columns: Vec<(String, String)>,
+        shards: Vec<Shard>,
+    ) -> Result<Self> {
+        let above = shards
+            .iter()
+            .flat_map(|shard| &shard.files)
+            .next()
+            .and_then(|file| file.path.parent_of(1));
         let data = match shards.as_slice() {
             [shard] => shard.directory()?,
             _ => above.map_or_else(|| RelativePath::new(DATA), Ok)?,
@@ -104,12 +115,15 @@ impl Manifest {
 
     /// Makes the names of its files durable. The contents of the files are durable already.
     pub fn sync_names(&self, out: &StorageLocation) -> Result<()> {
-        let Some(local) = &out.local else { return Ok(()) };
+        let Some(local) = &out.local else {
+            return Ok(());
+        };
         [DATA, TABLE_DATA].iter().try_for_each(|above| {
             match std::fs::File::open(local.join(above)).and_then(|data| data.sync_all()) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    Err(Fault::disk("the names of an output's files cannot be kept", error))
-                }
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Fault::disk(
+                    "the names of an output's files cannot be kept",
+                    error,
+                )),
                 _ => Ok(()),
             }
         })
@@ -117,7 +131,8 @@ impl Manifest {
 
     /// The bytes of the file. Every night reads and writes all of them: no whitespace.
     pub(super) fn to_bytes(&self) -> Result<Bytes> {
-        let bytes = serde_json::to_vec(self).map_err(|error| Fault::internal("a manifest").cause(error))?;
+        let bytes =
+            serde_json::to_vec(self).map_err(|error| Fault::internal("a manifest").cause(error))?;
         Ok(Bytes::from(bytes))
     }
 
@@ -129,13 +144,17 @@ impl Manifest {
     /// The counts of the rows that were read for all shards.
     pub fn counts(&self) -> RowCounts {
         let mut sums = RowCounts::default();
-        self.shards.iter().for_each(|shard| sums.add(shard.counts()));
+        self.shards
+            .iter()
+            .for_each(|shard| sums.add(shard.counts()));
         sums
     }
 
     /// Whether every file is there with its size.
     pub fn intact(&self, io: &StorageClient, out: &StorageLocation) -> Result<bool> {
-        Ok(intact_shards(io, out, &self.shards)?.into_iter().all(|whole| whole))
+        Ok(intact_shards(io, out, &self.shards)?
+            .into_iter()
+            .all(|whole| whole))
     }
 
     /// The manifest of an output, if there is one.
@@ -149,7 +168,9 @@ impl Manifest {
         out: &StorageLocation,
     ) -> Result<(Option<Manifest>, Option<ObjectVersion>)> {
         let place = out.join(MANIFEST);
-        let Some(file) = io.get_versioned(&place)? else { return Ok((None, None)) };
+        let Some(file) = io.get_versioned(&place)? else {
+            return Ok((None, None));
+        };
         let manifest = Manifest::decode(&file.bytes).map_err(|fault| fault.file(&place.shown))?;
         Ok((Some(manifest), Some(file.version)))
     }
@@ -163,37 +184,62 @@ impl Manifest {
         let decoded = serde_json::from_slice::<Manifest>(bytes);
         let format = match &decoded {
             Ok(manifest) => Some(manifest.format),
-            Err(_) => serde_json::from_slice::<ManifestVersion>(bytes).ok().map(|version| version.format),
+            Err(_) => serde_json::from_slice::<ManifestVersion>(bytes)
+                .ok()
+                .map(|version| version.format),
         };
         if let Some(other) = format.filter(|format| !(FORMAT_MIN..=FORMAT).contains(format)) {
-            let message = format!("the manifest has format {other}, this program reads {FORMAT_MIN} to {FORMAT}");
+            let message = format!(
+                "the manifest has format {other}, this program reads {FORMAT_MIN} to {FORMAT}"
+            );
             let fault = Fault::new(codes::STATE_VERSION, message);
-            return Err(fault.hint("use the version of Forebay that wrote it, or write to another directory"));
+            return Err(fault
+                .hint("use the version of Forebay that wrote it, or write to another directory"));
         }
         decoded
             .map_err(|error| Fault::new(codes::CORRUPT, "the manifest cannot be read").cause(error))
             .and_then(Manifest::validated)
-            .map_err(|fault| fault.hint("restore the file, or move the output away and run again: it is written anew"))
+            .map_err(|fault| {
+                fault.hint(
+                    "restore the file, or move the output away and run again: it is written anew",
+                )
+            })
     }
 
     /// The manifest in the record of a pass.
     pub fn from_record(record: &Value) -> Result<Manifest> {
         serde_json::from_value(record["manifest"].clone())
-            .map_err(|error| Fault::new(codes::STATE_VERSION, "the record of a pass cannot be read").cause(error))
+            .map_err(|error| {
+                Fault::new(codes::STATE_VERSION, "the record of a pass cannot be read").cause(error)
+            })
             .and_then(Manifest::validated)
     }
 
     /// Refuses paths outside the data directories: files that a manifest names are read, and removed later.
     fn validated(self) -> Result<Manifest> {
-        let is_file = |file: &&OutputFile| file.path.parent_of(2).is_some_and(|of| is_data_directory(&of));
-        let wrong = self.previous.iter().chain(&self.removed).find(|path| !is_data_directory(path));
+        let is_file = |file: &&OutputFile| {
+            file.path
+                .parent_of(2)
+                .is_some_and(|of| is_data_directory(&of))
+        };
+        let wrong = self
+            .previous
+            .iter()
+            .chain(&self.removed)
+            .find(|path| !is_data_directory(path));
         let is_above = |data: &RelativePath| [DATA, TABLE_DATA].contains(&&**data);
-        let wrong = wrong.or(Some(&self.data).filter(|data| !is_above(data) && !is_data_directory(data)));
-        let wrong = wrong.or_else(|| self.files().find(|file| !is_file(file)).map(|file| &file.path));
+        let wrong =
+            wrong.or(Some(&self.data).filter(|data| !is_above(data) && !is_data_directory(data)));
+        let wrong = wrong.or_else(|| {
+            self.files()
+                .find(|file| !is_file(file))
+                .map(|file| &file.path)
+        });
         match wrong {
-            Some(path) => {
-                Err(Fault::new(codes::CORRUPT, format!("the manifest names `{path}`, which is no data of an output")))
-            }
+            Some(path) => Err(Fault::new(
+                codes::CORRUPT,
+                format!("the manifest names `{path}`, which is no data of an output"),
+            )),
             None => Ok(self),
         }
     }
@@ -216,7 +262,11 @@ impl Manifest {
 
     /// Refuses a location where readers could not see the output.
     pub fn check_place(io: &StorageClient, out: &StorageLocation) -> Result<()> {
-        let visible = if out.local.is_some() { Manifest::read(io, out)? } else { None };
+        let visible = if out.local.is_some() {
+            Manifest::read(io, out)?
+        } else {
+            None
+        };
         check_replaceable(out, visible.iter().flat_map(Manifest::files))
     }
 
@@ -232,6 +282,11 @@ impl Manifest {
 /// Whether the data that a pass's record names is whole.
 pub fn record_is_intact(io: &StorageClient, out: &StorageLocation, record: &Value) -> Result<bool> {
     // A record that this program cannot read names nothing: the pass is done again.
-    let Ok(manifest) = Manifest::from_record(record) else { return Ok(false) };
-    Ok(!manifest.is_being_removed(&Manifest::removed_directories(io, out)?)? && manifest.intact(io, out)?)
+    let Ok(manifest) = Manifest::from_record(record) else {
+        return Ok(false);
+    };
+    Ok(
+        !manifest.is_being_removed(&Manifest::removed_directories(io, out)?)?
+            && manifest.intact(io, out)?,
+    )
 }

@@ -12,7 +12,10 @@ pub use publish::PublishedOutput;
 pub(crate) use removal::lock_output;
 pub use removal::remove_directory;
 pub(crate) use shard::{DATA, TABLE_DATA};
-pub use shard::{OutputFile, Shard, intact_shards, shard_directory, table_shard_directory, unique_shard_directory};
+pub use shard::{
+    OutputFile, Shard, intact_shards, shard_directory, table_shard_directory,
+    unique_shard_directory,
+};
 pub use table::{PublishedTable, TableTarget, table_record_is_intact};
 pub(crate) use writer::{ATTEMPT, attempt_dir};
 pub use writer::{FileContent, OutputWriter};

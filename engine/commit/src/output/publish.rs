@@ -33,8 +33,12 @@ impl Manifest {
         out: &StorageLocation,
         stretch: Option<&IntervalEntry>,
     ) -> Result<()> {
-        let Some(stretch) = stretch else { return Ok(()) };
-        self.clone().merge_interval(stretch.clone(), Manifest::read(io, out)?, out).map(drop)
+        let Some(stretch) = stretch else {
+            return Ok(());
+        };
+        self.clone()
+            .merge_interval(stretch.clone(), Manifest::read(io, out)?, out)
+            .map(drop)
     }
 
     /// Adds an interval to the published ones, or replaces the one of the same bounds.
@@ -49,7 +53,9 @@ impl Manifest {
             if visible.columns != self.columns {
                 let message = "the intervals that are there have other columns";
                 let hint = "write to another directory, and backfill it";
-                return Err(Fault::new(codes::OUTPUT_CLASH, message).file(&out.shown).hint(hint));
+                return Err(Fault::new(codes::OUTPUT_CLASH, message)
+                    .file(&out.shown)
+                    .hint(hint));
             }
             let mut shards = visible.shards.into_iter();
             for known in visible.intervals {
@@ -58,9 +64,14 @@ impl Manifest {
                     continue;
                 }
                 if known.first <= stretch.last && stretch.first <= known.last {
-                    let message = format!("the interval overlaps that from {} to {}", known.from, known.to);
+                    let message = format!(
+                        "the interval overlaps that from {} to {}",
+                        known.from, known.to
+                    );
                     let hint = "give the same interval again to replace it";
-                    return Err(Fault::new(codes::OUTPUT_CLASH, message).file(&out.shown).hint(hint));
+                    return Err(Fault::new(codes::OUTPUT_CLASH, message)
+                        .file(&out.shown)
+                        .hint(hint));
                 }
                 all.push((known, of_it));
             }
@@ -72,8 +83,16 @@ impl Manifest {
             id.text(&stretch.pass);
         });
         let (intervals, shards): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-        let whole = Manifest::from_columns(id.finish(), self.columns, shards.into_iter().flatten().collect())?;
-        Ok(Manifest { intervals, ladder: self.ladder, ..whole })
+        let whole = Manifest::from_columns(
+            id.finish(),
+            self.columns,
+            shards.into_iter().flatten().collect(),
+        )?;
+        Ok(Manifest {
+            intervals,
+            ladder: self.ladder,
+            ..whole
+        })
     }
 
     /// Publishes the data in one atomic step: as the whole output, or as one interval among the published ones.
@@ -92,16 +111,23 @@ impl Manifest {
             let (visible, version) = Manifest::read_versioned(io, out)?;
             may()?;
             let whole = match stretch {
-                Some(stretch) => self.clone().merge_interval(stretch.clone(), visible.clone(), out)?,
+                Some(stretch) => {
+                    self.clone()
+                        .merge_interval(stretch.clone(), visible.clone(), out)?
+                }
                 None => self.clone(),
             };
             let same = |visible: &Manifest| {
-                (&visible.pass, &visible.shards, &visible.ladder) == (&whole.pass, &whole.shards, &whole.ladder)
+                (&visible.pass, &visible.shards, &visible.ladder)
+                    == (&whole.pass, &whole.shards, &whole.ladder)
             };
             let shown = visible.as_ref().is_some_and(same);
             if shown {
                 let is_new = whole.show_again(out)?;
-                return Ok(PublishedOutput { manifest: whole, is_new });
+                return Ok(PublishedOutput {
+                    manifest: whole,
+                    is_new,
+                });
             }
             whole.check_present(io, out, visible.as_ref())?;
             if let Some(gone) = whole.replace(visible, version.as_ref(), io, out)? {
@@ -110,23 +136,41 @@ impl Manifest {
                     later.spawn(move || {
                         // The lock keeps other runs from publishing during the removal.
                         let _lock = lock;
-                        gone.iter().try_for_each(|place| remove_directory(&io, place))
+                        gone.iter()
+                            .try_for_each(|place| remove_directory(&io, place))
                     });
                 }
-                return Ok(PublishedOutput { manifest: whole, is_new: true });
+                return Ok(PublishedOutput {
+                    manifest: whole,
+                    is_new: true,
+                });
             }
         }
-        let fault = Fault::new(codes::LOST_RACE, "other runs publish to this output all the time").file(&out.shown);
+        let fault = Fault::new(
+            codes::LOST_RACE,
+            "other runs publish to this output all the time",
+        )
+        .file(&out.shown);
         Err(fault.hint("its rows are kept; run the same command again to show them"))
     }
 
     /// Fails where files are missing or being removed: another run, a collection with another state directory, or a
     /// person may have removed them since they were found. Files of the visible manifest and the one before it are
     /// kept by all runs; on local disks a lost directory of them is noticed.
-    fn check_present(&self, io: &StorageClient, out: &StorageLocation, visible: Option<&Manifest>) -> Result<()> {
+    fn check_present(
+        &self,
+        io: &StorageClient,
+        out: &StorageLocation,
+        visible: Option<&Manifest>,
+    ) -> Result<()> {
         let mut kept: BTreeSet<RelativePath> = BTreeSet::new();
         if let Some(visible) = visible {
-            kept.extend(visible.directories()?.into_iter().chain(visible.previous.clone()));
+            kept.extend(
+                visible
+                    .directories()?
+                    .into_iter()
+                    .chain(visible.previous.clone()),
+            );
         }
         let is_lost = |directory: &RelativePath| match &out.local {
             Some(local) => !local.join(&**directory).is_dir(),
@@ -143,12 +187,21 @@ impl Manifest {
         }
         if lost.is_none() {
             let whole = intact_shards(io, out, unkept.iter().map(|(shard, _)| *shard))?;
-            lost = whole.into_iter().zip(unkept).find(|(whole, _)| !whole).map(|(_, (_, directory))| directory);
+            lost = whole
+                .into_iter()
+                .zip(unkept)
+                .find(|(whole, _)| !whole)
+                .map(|(_, (_, directory))| directory);
         }
         match lost {
             Some(directory) => {
-                let fault = Fault::new(codes::LOST_RACE, "data of the output was removed before it was published");
-                Err(fault.file(out.join(&directory).shown).hint("run the same command again: it is written anew"))
+                let fault = Fault::new(
+                    codes::LOST_RACE,
+                    "data of the output was removed before it was published",
+                );
+                Err(fault
+                    .file(out.join(&directory).shown)
+                    .hint("run the same command again: it is written anew"))
             }
             None => Ok(()),
         }
@@ -157,7 +210,9 @@ impl Manifest {
     /// Makes the files visible, if a run ended between writing the manifest and doing so. Returns whether it did.
     fn show_again(&self, out: &StorageLocation) -> Result<bool> {
         match &out.local {
-            Some(local) if !is_shown(local, self.files())? => show(local, self.files()).map(|()| true),
+            Some(local) if !is_shown(local, self.files())? => {
+                show(local, self.files()).map(|()| true)
+            }
             _ => Ok(false),
         }
     }
@@ -173,8 +228,14 @@ impl Manifest {
     ) -> Result<Option<Vec<StorageLocation>>> {
         self.sync_names(out)?;
         check_replaceable(out, visible.iter().flat_map(Manifest::files))?;
-        let previous = visible.as_ref().map_or_else(|| Ok(Vec::new()), Manifest::directories)?;
-        let needed: BTreeSet<RelativePath> = self.directories()?.into_iter().chain(previous.clone()).collect();
+        let previous = visible
+            .as_ref()
+            .map_or_else(|| Ok(Vec::new()), Manifest::directories)?;
+        let needed: BTreeSet<RelativePath> = self
+            .directories()?
+            .into_iter()
+            .chain(previous.clone())
+            .collect();
         let publication = visible.as_ref().map_or(0, |visible| visible.publication) + 1;
         let mut gone = match &visible {
             Some(visible) => visible.unemptied_directories(io, out)?,
@@ -183,8 +244,18 @@ impl Manifest {
         gone.extend(visible.map(|old| old.previous).unwrap_or_default());
         gone.retain(|old| !needed.contains(old));
         // The lock of a local output is held until they are removed.
-        let removed = if out.local.is_some() { Vec::new() } else { gone.clone() };
-        let named = Manifest { format: FORMAT, previous, removed, publication, ..self.clone() };
+        let removed = if out.local.is_some() {
+            Vec::new()
+        } else {
+            gone.clone()
+        };
+        let named = Manifest {
+            format: FORMAT,
+            previous,
+            removed,
+            publication,
+            ..self.clone()
+        };
         let bytes = named.to_bytes()?;
         let place = out.join(MANIFEST);
         match &out.local {
@@ -195,7 +266,9 @@ impl Manifest {
             None if !io.put_if(&place, bytes, version)? => return Ok(None),
             None => {}
         }
-        Ok(Some(gone.iter().map(|directory| out.join(directory)).collect()))
+        Ok(Some(
+            gone.iter().map(|directory| out.join(directory)).collect(),
+        ))
     }
 }
 
@@ -215,7 +288,8 @@ mod tests {
         let path = format!("_data/{name}/part-00000.parquet");
         std::fs::create_dir_all(out.join("_data").join(name)).unwrap();
         std::fs::write(out.join(&path), name).unwrap();
-        let file = json!({ "path": path, "rows": 1, "bytes": name.len(), "digest": "0".repeat(32) });
+        let file =
+            json!({ "path": path, "rows": 1, "bytes": name.len(), "digest": "0".repeat(32) });
         serde_json::from_value(json!({
             "id": name, "spans": [], "rows_in": 1, "rows_filtered": 0, "rows_expanded": 0, "files": [file]
         }))
@@ -227,14 +301,25 @@ mod tests {
         let (io, folder) = (StorageClient::new().unwrap(), tempfile::tempdir().unwrap());
         let out = io.resolve(folder.path().to_str().unwrap()).unwrap();
         let publish = |name: &str, shard: &Shard| {
-            let manifest =
-                Manifest::new(ContentId::of(name.as_bytes()), &Schema::empty(), vec![shard.clone()]).unwrap();
+            let manifest = Manifest::new(
+                ContentId::of(name.as_bytes()),
+                &Schema::empty(),
+                vec![shard.clone()],
+            )
+            .unwrap();
             let mut later = BackgroundTasks::default();
-            manifest.publish(&io, &out, None, (&|| Ok(()), &mut later)).and_then(|_| later.join_all())
+            manifest
+                .publish(&io, &out, None, (&|| Ok(()), &mut later))
+                .and_then(|_| later.join_all())
         };
         let shards = ["a", "b", "c"].map(|name| shard(folder.path(), name));
-        shards.iter().for_each(|shard| publish("once", shard).unwrap());
-        assert!(!folder.path().join("_data/a").exists(), "two manifests later");
+        shards
+            .iter()
+            .for_each(|shard| publish("once", shard).unwrap());
+        assert!(
+            !folder.path().join("_data/a").exists(),
+            "two manifests later"
+        );
         let fault = publish("again", &shards[0]).unwrap_err();
         assert_eq!(fault.code(), codes::LOST_RACE);
         let visible = Manifest::read(&io, &out).unwrap().unwrap();

@@ -16,52 +16,93 @@ impl Manifest {
     /// Names more directories of a bucket as being removed in the visible manifest, so that no run takes them back. On
     /// local disks the lock does that. Returns false if a run published at the same time, or if the visible manifest
     /// needs one of them.
-    pub fn announce_removal(io: &StorageClient, out: &StorageLocation, gone: BTreeSet<RelativePath>) -> Result<bool> {
+    pub fn announce_removal(
+        io: &StorageClient,
+        out: &StorageLocation,
+        gone: BTreeSet<RelativePath>,
+    ) -> Result<bool> {
         if out.local.is_some() || gone.is_empty() {
             return Ok(true);
         }
-        let (Some(visible), version) = Manifest::read_versioned(io, out)? else { return Ok(true) };
+        let (Some(visible), version) = Manifest::read_versioned(io, out)? else {
+            return Ok(true);
+        };
         let needed = visible.directories()?;
-        if needed.iter().chain(&visible.previous).any(|directory| gone.contains(directory)) {
+        if needed
+            .iter()
+            .chain(&visible.previous)
+            .any(|directory| gone.contains(directory))
+        {
             return Ok(false);
         }
         let mut removed = gone;
         removed.extend(visible.removed.iter().cloned());
         let publication = visible.publication + 1;
-        let named = Manifest { format: FORMAT, removed: removed.into_iter().collect(), publication, ..visible };
+        let named = Manifest {
+            format: FORMAT,
+            removed: removed.into_iter().collect(),
+            publication,
+            ..visible
+        };
         io.put_if(&out.join(MANIFEST), named.to_bytes()?, version.as_ref())
     }
 
     /// The directories being removed that still hold files.
-    pub(super) fn unemptied_directories(&self, io: &StorageClient, out: &StorageLocation) -> Result<Vec<RelativePath>> {
+    pub(super) fn unemptied_directories(
+        &self,
+        io: &StorageClient,
+        out: &StorageLocation,
+    ) -> Result<Vec<RelativePath>> {
         let holds_files = |place: &StorageLocation| Ok::<_, Fault>(!io.list(place)?.is_empty());
         // One listing of all data is cheaper than one per directory where many are removed at once.
         if self.removed.len() * LISTED_AT_ONCE <= self.files().count() + LISTED_AT_ONCE {
-            let there = self.removed.iter().map(|directory| Ok((holds_files(&out.join(directory))?, directory)));
-            let there = there.filter_map(|found| found.map(|(holds, of)| holds.then(|| of.clone())).transpose());
+            let there = self
+                .removed
+                .iter()
+                .map(|directory| Ok((holds_files(&out.join(directory))?, directory)));
+            let there = there.filter_map(|found| {
+                found
+                    .map(|(holds, of)| holds.then(|| of.clone()))
+                    .transpose()
+            });
             return there.collect();
         }
         let data = io.list(&out.join(self.data.split('/').next().unwrap_or(DATA)))?;
-        let paths: BTreeSet<String> = data.iter().map(|object| object.location.to_string()).collect();
+        let paths: BTreeSet<String> = data
+            .iter()
+            .map(|object| object.location.to_string())
+            .collect();
         let is_there = |directory: &&RelativePath| {
             let prefix = format!("{}/", out.join(directory).path);
-            paths.range(prefix.clone()..).next().is_some_and(|path| path.starts_with(&prefix))
+            paths
+                .range(prefix.clone()..)
+                .next()
+                .is_some_and(|path| path.starts_with(&prefix))
         };
         Ok(self.removed.iter().filter(is_there).cloned().collect())
     }
 
     /// Whether a directory of this manifest is among the removed ones.
     pub fn is_being_removed(&self, removed: &BTreeSet<RelativePath>) -> Result<bool> {
-        Ok(!removed.is_empty() && self.directories()?.iter().any(|directory| removed.contains(directory)))
+        Ok(!removed.is_empty()
+            && self
+                .directories()?
+                .iter()
+                .any(|directory| removed.contains(directory)))
     }
 
     /// The directories of an output that are being removed. Local outputs have none while they are not locked.
-    pub fn removed_directories(io: &StorageClient, out: &StorageLocation) -> Result<BTreeSet<RelativePath>> {
+    pub fn removed_directories(
+        io: &StorageClient,
+        out: &StorageLocation,
+    ) -> Result<BTreeSet<RelativePath>> {
         match out.local {
             Some(_) => Ok(BTreeSet::new()),
-            None => {
-                Ok(Manifest::read(io, out)?.map(|visible| visible.removed).unwrap_or_default().into_iter().collect())
-            }
+            None => Ok(Manifest::read(io, out)?
+                .map(|visible| visible.removed)
+                .unwrap_or_default()
+                .into_iter()
+                .collect()),
         }
     }
 }
@@ -69,9 +110,15 @@ impl Manifest {
 /// Keeps other processes on this machine from publishing until the lock is dropped. Buckets have no locks: there, the
 /// manifest is replaced only if it is still the one that was read.
 pub fn lock_output(out: &StorageLocation) -> Result<Option<std::fs::File>> {
-    let Some(local) = &out.local else { return Ok(None) };
+    let Some(local) = &out.local else {
+        return Ok(None);
+    };
     let failed = |error| Fault::disk("the output cannot be locked", error).file(&out.shown);
-    let file = std::fs::File::options().create(true).append(true).open(local.join("_lock")).map_err(failed)?;
+    let file = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(local.join("_lock"))
+        .map_err(failed)?;
     file.lock().map_err(failed)?;
     Ok(Some(file))
 }
@@ -86,6 +133,9 @@ pub fn remove_directory(io: &StorageClient, place: &StorageLocation) -> Result<(
             }
             _ => Ok(()),
         },
-        None => io.list(place)?.iter().try_for_each(|object| io.delete(&place.at(&object.location))),
+        None => io
+            .list(place)?
+            .iter()
+            .try_for_each(|object| io.delete(&place.at(&object.location))),
     }
 }

@@ -28,7 +28,10 @@ pub struct OutputFile {
 impl OutputFile {
     /// A file of a directory, seen from the output.
     pub fn in_directory(self, directory: &RelativePath) -> OutputFile {
-        OutputFile { path: directory.join(&self.path), ..self }
+        OutputFile {
+            path: directory.join(&self.path),
+            ..self
+        }
     }
 }
 
@@ -63,7 +66,10 @@ impl Shard {
     /// The directory of its files, relative to the output. Each attempt of a worker has a directory of its own.
     pub fn directory(&self) -> Result<RelativePath> {
         let of = |file: &OutputFile| file.path.parent_of(2);
-        self.files.first().and_then(of).map_or_else(|| shard_directory(&self.id), Ok)
+        self.files
+            .first()
+            .and_then(of)
+            .map_or_else(|| shard_directory(&self.id), Ok)
     }
 
     /// The counts of the rows that were read for it. How many of them the source left out is not kept.
@@ -102,11 +108,18 @@ pub fn intact_shards<'s>(
     shards: impl IntoIterator<Item = &'s Shard>,
 ) -> Result<Vec<bool>> {
     let shards: Vec<&Shard> = shards.into_iter().collect();
-    let places = shards.iter().flat_map(|shard| &shard.files).map(|file| out.join(&file.path)).collect();
+    let places = shards
+        .iter()
+        .flat_map(|shard| &shard.files)
+        .map(|file| out.join(&file.path))
+        .collect();
     let mut found = io.sizes(places)?.into_iter();
     let whole = |shard: &&Shard| {
         let there = found.by_ref().take(shard.files.len()).zip(&shard.files);
-        there.filter(|(size, file)| *size == Some(file.bytes)).count() == shard.files.len()
+        there
+            .filter(|(size, file)| *size == Some(file.bytes))
+            .count()
+            == shard.files.len()
     };
     Ok(shards.iter().map(whole).collect())
 }

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use arrow::datatypes::SchemaRef;
 use forebay_model::{Fault, RelativePath, Result, codes};
 use forebay_storage::{
-    CopiedRows, ObjectVersion, ScratchDir, StorageClient, StorageLocation, TableCommit, TableFile, TableLog, TableScope,
+    CopiedRows, ObjectVersion, ScratchDir, StorageClient, StorageLocation, TableCommit, TableFile,
+    TableLog, TableScope,
 };
 use serde_json::Value;
 
@@ -64,7 +65,10 @@ impl Manifest {
             let (manifest, version) = Manifest::read_versioned(io, out)?;
             let visible = VisibleManifest { manifest, version };
             let whole = match stretch {
-                Some(stretch) => self.clone().merge_interval(stretch.clone(), visible.manifest.clone(), out)?,
+                Some(stretch) => {
+                    self.clone()
+                        .merge_interval(stretch.clone(), visible.manifest.clone(), out)?
+                }
                 None => self.clone(),
             };
             if !table.log.shows(io, &self.pass)? {
@@ -72,17 +76,39 @@ impl Manifest {
                 if out.local.is_none() && !self.announce_needed(io, out, &visible)? {
                     continue;
                 }
-                let files = self.files().map(|file| TableFile { path: &file.path, rows: file.rows, bytes: file.bytes });
+                let files = self.files().map(|file| TableFile {
+                    path: &file.path,
+                    rows: file.rows,
+                    bytes: file.bytes,
+                });
                 let (files, scope) = (files.collect(), table.scope.clone());
                 let (content, schema, scratch) = (&self.pass, table.schema, table.scratch);
                 is_new = true;
-                copied = table.log.commit(io, &TableCommit { content, schema, files, scope, may, scratch })?;
+                copied = table.log.commit(
+                    io,
+                    &TableCommit {
+                        content,
+                        schema,
+                        files,
+                        scope,
+                        may,
+                        scratch,
+                    },
+                )?;
             }
             if whole.replace_in_table(io, out, table.log, visible)? {
-                return Ok(PublishedTable { manifest: whole, copied, is_new });
+                return Ok(PublishedTable {
+                    manifest: whole,
+                    copied,
+                    is_new,
+                });
             }
         }
-        let fault = Fault::new(codes::LOST_RACE, "other runs publish to this table all the time").file(&out.shown);
+        let fault = Fault::new(
+            codes::LOST_RACE,
+            "other runs publish to this table all the time",
+        )
+        .file(&out.shown);
         Err(fault.hint("its rows are kept; run the same command again to show them"))
     }
 
@@ -92,7 +118,10 @@ impl Manifest {
         io: &StorageClient,
         out: &StorageLocation,
         log: &dyn TableLog,
-        VisibleManifest { manifest: visible, version }: VisibleManifest,
+        VisibleManifest {
+            manifest: visible,
+            version,
+        }: VisibleManifest,
     ) -> Result<bool> {
         let removed = match &visible {
             // Nothing leaves a table that rows are added to.
@@ -100,9 +129,19 @@ impl Manifest {
             _ => Vec::new(),
         };
         let publication = visible.as_ref().map_or(0, |visible| visible.publication) + 1;
-        let named = Manifest { format: FORMAT, removed, publication, ..self.clone() };
-        let is_same =
-            |visible: &Manifest| Manifest { publication, ladder: named.ladder.clone(), ..visible.clone() } == named;
+        let named = Manifest {
+            format: FORMAT,
+            removed,
+            publication,
+            ..self.clone()
+        };
+        let is_same = |visible: &Manifest| {
+            Manifest {
+                publication,
+                ladder: named.ladder.clone(),
+                ..visible.clone()
+            } == named
+        };
         if visible.as_ref().is_some_and(is_same) {
             return Ok(true);
         }
@@ -121,36 +160,74 @@ impl Manifest {
         out: &StorageLocation,
     ) -> Result<Vec<RelativePath>> {
         let needed: BTreeSet<RelativePath> = self.directories()?.into_iter().collect();
-        let mut removed: BTreeSet<RelativePath> = visible.unemptied_directories(io, out)?.into_iter().collect();
+        let mut removed: BTreeSet<RelativePath> = visible
+            .unemptied_directories(io, out)?
+            .into_iter()
+            .collect();
         removed.extend(visible.directories()?);
-        Ok(removed.into_iter().filter(|directory| !needed.contains(directory)).collect())
+        Ok(removed
+            .into_iter()
+            .filter(|directory| !needed.contains(directory))
+            .collect())
     }
 
     /// Names the directories in a bucket that are about to be committed, so that no collection removes them meanwhile:
     /// on local disks the lock sees to that. Gives false where the manifest is to be read again.
-    fn announce_needed(&self, io: &StorageClient, out: &StorageLocation, visible: &VisibleManifest) -> Result<bool> {
+    fn announce_needed(
+        &self,
+        io: &StorageClient,
+        out: &StorageLocation,
+        visible: &VisibleManifest,
+    ) -> Result<bool> {
         // In a table without a manifest, nothing is collected.
-        let Some(manifest) = &visible.manifest else { return Ok(true) };
-        let named: BTreeSet<RelativePath> =
-            manifest.directories()?.into_iter().chain(manifest.previous.clone()).collect();
-        let unnamed = self.directories()?.into_iter().filter(|directory| !named.contains(directory));
+        let Some(manifest) = &visible.manifest else {
+            return Ok(true);
+        };
+        let named: BTreeSet<RelativePath> = manifest
+            .directories()?
+            .into_iter()
+            .chain(manifest.previous.clone())
+            .collect();
+        let unnamed = self
+            .directories()?
+            .into_iter()
+            .filter(|directory| !named.contains(directory));
         let previous: Vec<RelativePath> = unnamed.chain(manifest.previous.clone()).collect();
         if previous.len() == manifest.previous.len() {
             return Ok(true);
         }
-        let named = Manifest { format: FORMAT, previous, publication: manifest.publication + 1, ..manifest.clone() };
-        io.put_if(&out.join(MANIFEST), named.to_bytes()?, visible.version.as_ref())?;
+        let named = Manifest {
+            format: FORMAT,
+            previous,
+            publication: manifest.publication + 1,
+            ..manifest.clone()
+        };
+        io.put_if(
+            &out.join(MANIFEST),
+            named.to_bytes()?,
+            visible.version.as_ref(),
+        )?;
         Ok(false)
     }
 
     /// Fails where files are missing, or were taken out of the table: programs that clean up may remove these.
-    fn check_unremoved(&self, io: &StorageClient, out: &StorageLocation, visible: Option<&Manifest>) -> Result<()> {
-        let removed = visible.map(|visible| visible.removed.as_slice()).unwrap_or_default();
+    fn check_unremoved(
+        &self,
+        io: &StorageClient,
+        out: &StorageLocation,
+        visible: Option<&Manifest>,
+    ) -> Result<()> {
+        let removed = visible
+            .map(|visible| visible.removed.as_slice())
+            .unwrap_or_default();
         let whole = intact_shards(io, out, &self.shards)?;
         for (shard, whole) in self.shards.iter().zip(whole) {
             let directory = shard.directory()?;
             if !whole || removed.contains(&directory) {
-                let fault = Fault::new(codes::LOST_RACE, "data of the table was removed before it was committed");
+                let fault = Fault::new(
+                    codes::LOST_RACE,
+                    "data of the table was removed before it was committed",
+                );
                 return Err(fault
                     .file(out.join(&directory).shown)
                     .hint("run the same command again: it is written anew"));
@@ -166,11 +243,17 @@ impl Manifest {
         out: &StorageLocation,
         log: &dyn TableLog,
     ) -> Result<BTreeSet<RelativePath>> {
-        let Some(visible) = Manifest::read(io, out)? else { return Ok(BTreeSet::new()) };
+        let Some(visible) = Manifest::read(io, out)? else {
+            return Ok(BTreeSet::new());
+        };
         let live = log.live_files(io)?;
         let mut removed: BTreeSet<RelativePath> = visible.removed.into_iter().collect();
         for shard in &visible.shards {
-            if shard.files.iter().any(|file| file.rows > 0 && !live.contains(&*file.path)) {
+            if shard
+                .files
+                .iter()
+                .any(|file| file.rows > 0 && !live.contains(&*file.path))
+            {
                 removed.insert(shard.directory()?);
             }
         }
@@ -186,9 +269,12 @@ pub fn table_record_is_intact(
     record: &Value,
 ) -> Result<bool> {
     // A record that this program cannot read names nothing: the pass is done again.
-    let Ok(manifest) = Manifest::from_record(record) else { return Ok(false) };
+    let Ok(manifest) = Manifest::from_record(record) else {
+        return Ok(false);
+    };
     if !manifest.intact(io, out)? {
         return Ok(false);
     }
-    Ok(log.shows(io, &manifest.pass)? || !manifest.is_being_removed(&Manifest::removed_from_table(io, out, log)?)?)
+    Ok(log.shows(io, &manifest.pass)?
+        || !manifest.is_being_removed(&Manifest::removed_from_table(io, out, log)?)?)
 }

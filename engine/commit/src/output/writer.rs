@@ -51,7 +51,10 @@ pub struct FileContent {
 }
 
 enum OutputStaging {
-    Local { dir: tempfile::TempDir, target: PathBuf },
+    Local {
+        dir: tempfile::TempDir,
+        target: PathBuf,
+    },
     Remote(ScratchDir),
 }
 
@@ -116,11 +119,18 @@ impl<'a> OutputWriter<'a> {
         let attempt = match &data.local {
             None => OutputStaging::Remote(scratch.clone()),
             Some(target) => {
-                let parent = target.parent().ok_or_else(|| Fault::internal("a data directory without a parent"))?;
+                let parent = target
+                    .parent()
+                    .ok_or_else(|| Fault::internal("a data directory without a parent"))?;
                 let dir = std::fs::create_dir_all(parent)
                     .and_then(|()| attempt_dir(parent))
-                    .map_err(|error| Fault::disk("the output directory cannot be made", error).file(&data.shown))?;
-                OutputStaging::Local { dir, target: target.clone() }
+                    .map_err(|error| {
+                        Fault::disk("the output directory cannot be made", error).file(&data.shown)
+                    })?;
+                OutputStaging::Local {
+                    dir,
+                    target: target.clone(),
+                }
             }
         };
         Ok(OutputWriter {
@@ -129,7 +139,11 @@ impl<'a> OutputWriter<'a> {
             content,
             directory,
             data,
-            suffix: if out.local.is_some() && sink.table().is_none() { DATA_SUFFIX } else { "" },
+            suffix: if out.local.is_some() && sink.table().is_none() {
+                DATA_SUFFIX
+            } else {
+                ""
+            },
             attempt,
             open: BTreeMap::new(),
             counters: BTreeMap::new(),
@@ -139,7 +153,12 @@ impl<'a> OutputWriter<'a> {
     }
 
     fn close_all(&mut self) -> Result<()> {
-        self.open.keys().cloned().collect::<Vec<_>>().iter().try_for_each(|partition| self.close(partition))
+        self.open
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
+            .iter()
+            .try_for_each(|partition| self.close(partition))
     }
 
     /// Adds encoded rows to a partition's file; starts and ends files as the layout asks.
@@ -147,7 +166,11 @@ impl<'a> OutputWriter<'a> {
         self.clock += 1;
         if !self.open.contains_key(partition) {
             if self.open.len() >= OPEN_FILES_MAX {
-                let oldest = self.open.iter().min_by_key(|(_, file)| file.used).map(|(name, _)| name.clone());
+                let oldest = self
+                    .open
+                    .iter()
+                    .min_by_key(|(_, file)| file.used)
+                    .map(|(name, _)| name.clone());
                 if let Some(oldest) = oldest {
                     self.close(&oldest)?;
                 }
@@ -155,11 +178,15 @@ impl<'a> OutputWriter<'a> {
             let file = self.start(partition)?;
             self.open.insert(partition.to_owned(), file);
         }
-        let Some(file) = self.open.get_mut(partition) else { return Ok(()) };
+        let Some(file) = self.open.get_mut(partition) else {
+            return Ok(());
+        };
         file.rows += part.rows;
         file.used = self.clock;
         let place = || self.data.join(&file.path).shown;
-        file.writer.append(part).map_err(|fault| fault.file(place()))?;
+        file.writer
+            .append(part)
+            .map_err(|fault| fault.file(place()))?;
         if ends_file || file.writer.bytes() >= self.sink.layout().file_bytes_target {
             self.close(partition)?;
         }
@@ -172,7 +199,9 @@ impl<'a> OutputWriter<'a> {
         *counter += 1;
         let path = match partition {
             "" => name,
-            folders if self.sink.table().is_some() => format!("{}/{name}", encode_folders_for_urls(folders)),
+            folders if self.sink.table().is_some() => {
+                format!("{}/{name}", encode_folders_for_urls(folders))
+            }
             folders => format!("{folders}/{name}"),
         };
         let failed = |error| Fault::disk("an output file cannot be made", error);
@@ -182,14 +211,35 @@ impl<'a> OutputWriter<'a> {
         };
         let sums: Arc<Mutex<FileChecksum>> = Arc::default();
         let inner = BufWriter::with_capacity(WRITTEN_AT_ONCE, file.reopen().map_err(failed)?);
-        let out = Box::new(ChecksummedFile { inner, sums: sums.clone() });
-        let writer = self.sink.open_writer(&self.content.schema, &self.content.metadata, out)?;
-        Ok(OpenOutputFile { writer, sums, file, path, rows: 0, used: self.clock })
+        let out = Box::new(ChecksummedFile {
+            inner,
+            sums: sums.clone(),
+        });
+        let writer = self
+            .sink
+            .open_writer(&self.content.schema, &self.content.metadata, out)?;
+        Ok(OpenOutputFile {
+            writer,
+            sums,
+            file,
+            path,
+            rows: 0,
+            used: self.clock,
+        })
     }
 
     fn close(&mut self, partition: &str) -> Result<()> {
-        let Some(open) = self.open.remove(partition) else { return Ok(()) };
-        let OpenOutputFile { writer, sums, file, path, rows, .. } = open;
+        let Some(open) = self.open.remove(partition) else {
+            return Ok(());
+        };
+        let OpenOutputFile {
+            writer,
+            sums,
+            file,
+            path,
+            rows,
+            ..
+        } = open;
         let place = self.data.join(&path).shown;
         writer.finish().map_err(|fault| fault.file(&place))?;
         let sums = Arc::try_unwrap(sums)
@@ -236,12 +286,17 @@ impl<'a> OutputWriter<'a> {
         }
         self.close_all()?;
         self.done.sort_by(|a, b| a.path.cmp(&b.path));
-        let done = self.done.iter().map(|file| file.clone().in_directory(&self.directory)).collect();
+        let done = self
+            .done
+            .iter()
+            .map(|file| file.clone().in_directory(&self.directory))
+            .collect();
         if let OutputStaging::Local { dir, target } = self.attempt {
             let failed = |error| Fault::disk("the output directory cannot be put in place", error);
             // Equal names mean equal rows: files that another attempt finished stay, for their readers.
             let whole = |file: &OutputFile| {
-                std::fs::metadata(target.join(&*file.path)).is_ok_and(|meta| meta.len() == file.bytes)
+                std::fs::metadata(target.join(&*file.path))
+                    .is_ok_and(|meta| meta.len() == file.bytes)
             };
             if target.exists() && self.done.iter().all(whole) {
                 return Ok(done);
@@ -263,13 +318,18 @@ impl<'a> OutputWriter<'a> {
 pub fn attempt_dir(parent: &Path) -> std::io::Result<tempfile::TempDir> {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::Permissions::from_mode(0o755);
-    tempfile::Builder::new().prefix(ATTEMPT).permissions(mode).tempdir_in(parent)
+    tempfile::Builder::new()
+        .prefix(ATTEMPT)
+        .permissions(mode)
+        .tempdir_in(parent)
 }
 
 #[cfg(unix)]
 fn readable_file(dir: &std::path::Path) -> std::io::Result<NamedTempFile> {
     use std::os::unix::fs::PermissionsExt;
-    tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o644)).tempfile_in(dir)
+    tempfile::Builder::new()
+        .permissions(std::fs::Permissions::from_mode(0o644))
+        .tempfile_in(dir)
 }
 
 #[cfg(not(unix))]

@@ -30,16 +30,29 @@ impl StateStore {
             return Ok(());
         }
         let header = FrameHeader::new(id, CARRY, CARRY_VERSION);
-        self.put_framed(&self.carry_location(id), &header, scratch, true, &mut |out| write_compressed(out, write))
+        self.put_framed(
+            &self.carry_location(id),
+            &header,
+            scratch,
+            true,
+            &mut |out| write_compressed(out, write),
+        )
     }
 
     /// The bytes of what windows remember at some point, if that is kept.
     pub fn carry_bytes(&self, id: ContentId) -> Result<Option<u64>> {
-        Ok(self.io.head(&self.carry_location(id))?.map(|meta| meta.size))
+        Ok(self
+            .io
+            .head(&self.carry_location(id))?
+            .map(|meta| meta.size))
     }
 
     /// Reads what windows remember; `None` when it is absent, of another version, or broken: then it goes.
-    pub fn get_carry<T>(&self, id: ContentId, read: impl FnOnce(&mut dyn Read) -> Result<T>) -> Result<Option<T>> {
+    pub fn get_carry<T>(
+        &self,
+        id: ContentId,
+        read: impl FnOnce(&mut dyn Read) -> Result<T>,
+    ) -> Result<Option<T>> {
         let place = self.carry_location(id);
         let header = FrameHeader::new(id, CARRY, CARRY_VERSION);
         let found = self.get_framed(&place, &header, |input| read_compressed(input, read))?;

@@ -14,22 +14,35 @@ const CHECKPOINT_VERSION: u32 = 1;
 
 impl StateStore {
     /// Keeps how far a training is. One that is lost with the machine's power is one that is not there.
-    pub fn put_checkpoint(&self, id: ContentId, checkpoint: &[u8], scratch: &ScratchDir) -> Result<()> {
+    pub fn put_checkpoint(
+        &self,
+        id: ContentId,
+        checkpoint: &[u8],
+        scratch: &ScratchDir,
+    ) -> Result<()> {
         let failed = |error| Fault::disk("a checkpoint cannot be written", error);
         let header = FrameHeader::new(id, CHECKPOINT, CHECKPOINT_VERSION);
         let place = self.checkpoint_location(id);
-        self.put_framed(&place, &header, scratch, true, &mut |out| out.write_all(checkpoint).map_err(failed))
+        self.put_framed(&place, &header, scratch, true, &mut |out| {
+            out.write_all(checkpoint).map_err(failed)
+        })
     }
 
     /// How far a training is. What is broken, or of another version, is as if it were not there; one of
     /// another training is a fault.
     pub fn get_checkpoint(&self, id: ContentId) -> Result<Option<Vec<u8>>> {
-        let (place, header) = (self.checkpoint_location(id), FrameHeader::new(id, CHECKPOINT, CHECKPOINT_VERSION));
+        let (place, header) = (
+            self.checkpoint_location(id),
+            FrameHeader::new(id, CHECKPOINT, CHECKPOINT_VERSION),
+        );
         if let Some(found) = self.open_framed(&place)?.and_then(|input| input.header)
             && found.id() != header.id()
         {
             let short = found.id().get(..8).unwrap_or(found.id());
-            let message = format!("the checkpoint belongs to training {short}, not to {}", id.short());
+            let message = format!(
+                "the checkpoint belongs to training {short}, not to {}",
+                id.short()
+            );
             let fault = Fault::new(codes::OTHER_DATA, message).file(&place.shown);
             return Err(fault.hint("remove the file: the training then begins anew"));
         }

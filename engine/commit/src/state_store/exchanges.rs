@@ -40,7 +40,13 @@ impl StateStore {
         write: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
     ) -> Result<()> {
         let header = FrameHeader::new(of, EXCHANGED, EXCHANGED_VERSION);
-        self.put_framed(&self.shared_location(of, name), &header, scratch, false, write)
+        self.put_framed(
+            &self.shared_location(of, name),
+            &header,
+            scratch,
+            false,
+            write,
+        )
     }
 
     /// Reads what another worker left; `None` when it is absent or broken.
@@ -50,7 +56,11 @@ impl StateStore {
         name: &str,
         read: impl FnOnce(&mut dyn Read) -> Result<T>,
     ) -> Result<Option<T>> {
-        self.get_framed(&self.shared_location(of, name), &FrameHeader::new(of, EXCHANGED, EXCHANGED_VERSION), read)
+        self.get_framed(
+            &self.shared_location(of, name),
+            &FrameHeader::new(of, EXCHANGED, EXCHANGED_VERSION),
+            read,
+        )
     }
 
     /// Leaves for workers what a committed state comes to, so that they need not find it out each for itself, and
@@ -64,7 +74,9 @@ impl StateStore {
     ) -> Result<()> {
         let failed = |error| Fault::disk("an index cannot be written", error);
         if let Some(index) = index {
-            self.put_shared(id, INDEX, scratch, &mut |out| out.write_all(index).map_err(failed))?;
+            self.put_shared(id, INDEX, scratch, &mut |out| {
+                out.write_all(index).map_err(failed)
+            })?;
         }
         self.put_shared(id, FINDING, scratch, &mut |out| {
             let mut writer = StreamWriter::try_new(out, finding.table().schema_ref())?;
@@ -76,7 +88,9 @@ impl StateStore {
     /// A state that a process of this cluster stored, with its index. With `mapped`, the processes of a machine share
     /// one copy in memory.
     pub fn shared_finding(&self, id: ContentId, mapped: bool) -> Result<Option<Finding>> {
-        let Some(finding) = self.shared_table(id, mapped)? else { return Ok(None) };
+        let Some(finding) = self.shared_table(id, mapped)? else {
+            return Ok(None);
+        };
         Ok(Some(match self.shared_bytes(id, INDEX, mapped)? {
             Some(index) => finding.with_index(index),
             None => finding,
@@ -85,7 +99,9 @@ impl StateStore {
 
     /// The same without the index.
     pub fn shared_table(&self, id: ContentId, mapped: bool) -> Result<Option<Finding>> {
-        let Some(stream) = self.shared_bytes(id, FINDING, mapped)? else { return Ok(None) };
+        let Some(stream) = self.shared_bytes(id, FINDING, mapped)? else {
+            return Ok(None);
+        };
         // The decoder panics on some bytes that are no Arrow stream.
         let table = catch_unwind(AssertUnwindSafe(|| only_table(stream)));
         Ok(table.ok().flatten().map(Finding::new))
@@ -119,11 +135,14 @@ fn only_table(mut stream: Buffer) -> Option<RecordBatch> {
 
 /// A file in the state directory, mapped: all processes of the machine that need it share its memory.
 fn map_file(path: &Path) -> Result<Option<Buffer>> {
-    let Some(file) = if_exists(File::open(path))? else { return Ok(None) };
+    let Some(file) = if_exists(File::open(path))? else {
+        return Ok(None);
+    };
     // SAFETY: files get their names in the state directory once they are complete, and no process writes them
     // after that. The contents of a removed file stay until the last process unmaps it.
     #[allow(unsafe_code)]
-    let mapped = unsafe { Mmap::map(&file) }.map_err(|error| Fault::disk("a file cannot be mapped", error))?;
+    let mapped = unsafe { Mmap::map(&file) }
+        .map_err(|error| Fault::disk("a file cannot be mapped", error))?;
     Ok(Some(Buffer::from(Bytes::from_owner(mapped))))
 }
 
@@ -140,17 +159,24 @@ mod tests {
     #[test]
     fn shared_findings_round_trip() {
         let (io, folder) = (StorageClient::new().unwrap(), tempfile::tempdir().unwrap());
-        let store = StateStore::new(io.clone(), io.resolve(folder.path().to_str().unwrap()).unwrap());
+        let store = StateStore::new(
+            io.clone(),
+            io.resolve(folder.path().to_str().unwrap()).unwrap(),
+        );
         let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
         for rows in [0, 1, 3] {
-            let tokens = Arc::new(StringArray::from_iter_values(["b", "a", "c"].into_iter().take(rows)));
+            let tokens = Arc::new(StringArray::from_iter_values(
+                ["b", "a", "c"].into_iter().take(rows),
+            ));
             let counts = Arc::new(Int64Array::from_iter_values((0..rows as i64).rev()));
             let columns: [(&str, ArrayRef); 2] = [("token", tokens), ("count", counts)];
             let left = Finding::new(RecordBatch::try_from_iter(columns).unwrap());
             let id = ContentId::of(&[rows as u8]);
             assert!(store.shared_finding(id, true).unwrap().is_none());
             for index in [None, Some(Buffer::from_vec(vec![1u64, 2, 3]))] {
-                store.share_finding(id, &left, index.as_ref(), &scratch).unwrap();
+                store
+                    .share_finding(id, &left, index.as_ref(), &scratch)
+                    .unwrap();
                 for mapped in [false, true] {
                     let found = store.shared_finding(id, mapped).unwrap().unwrap();
                     assert_eq!(found, left, "{rows} rows");
@@ -160,12 +186,18 @@ mod tests {
             // Nothing that is broken is used.
             let path = folder.path().join(format!("exchanges/{id}/{FINDING}"));
             let whole = std::fs::read(&path).unwrap();
-            assert_eq!(whole.iter().position(|byte| *byte == b'\n'), Some(2 * ALIGNED - 1));
+            assert_eq!(
+                whole.iter().position(|byte| *byte == b'\n'),
+                Some(2 * ALIGNED - 1)
+            );
             for at in [3, whole.len() / 2, whole.len() - 1] {
                 let mut broken = whole.clone();
                 broken[at] ^= 1;
                 std::fs::write(&path, broken).unwrap();
-                assert!(store.shared_finding(id, true).unwrap().is_none(), "byte {at}");
+                assert!(
+                    store.shared_finding(id, true).unwrap().is_none(),
+                    "byte {at}"
+                );
             }
             std::fs::write(&path, []).unwrap();
             assert!(store.shared_finding(id, true).unwrap().is_none());

@@ -41,7 +41,12 @@ pub struct FrameHeader {
 
 impl FrameHeader {
     pub fn new(id: ContentId, analyzer: &str, version: u32) -> Self {
-        FrameHeader { format: FORMAT, id: id.to_string(), analyzer: analyzer.to_owned(), version }
+        FrameHeader {
+            format: FORMAT,
+            id: id.to_string(),
+            analyzer: analyzer.to_owned(),
+            version,
+        }
     }
 
     pub fn id(&self) -> &str {
@@ -68,8 +73,12 @@ pub struct ChecksumWriter<W> {
 
 impl<W: Write> ChecksumWriter<BufWriter<W>> {
     pub fn begin(file: W, header: &FrameHeader) -> Result<Self> {
-        let header = serde_json::to_string(header).map_err(|error| Fault::internal("a header").cause(error))?;
-        let mut out = ChecksumWriter { inner: BufWriter::with_capacity(1 << 16, file), digest: Xxh3::new() };
+        let header = serde_json::to_string(header)
+            .map_err(|error| Fault::internal("a header").cause(error))?;
+        let mut out = ChecksumWriter {
+            inner: BufWriter::with_capacity(1 << 16, file),
+            digest: Xxh3::new(),
+        };
         // With the end of the line.
         let width = (header.len() + 1).next_multiple_of(ALIGNED) - 1;
         writeln!(out, "{header:width$}").map_err(write_failed)?;
@@ -78,7 +87,10 @@ impl<W: Write> ChecksumWriter<BufWriter<W>> {
 
     pub fn end(mut self) -> Result<()> {
         let digest = self.digest.digest128().to_le_bytes();
-        self.inner.write_all(&digest).and_then(|()| self.inner.flush()).map_err(write_failed)
+        self.inner
+            .write_all(&digest)
+            .and_then(|()| self.inner.flush())
+            .map_err(write_failed)
     }
 }
 
@@ -114,7 +126,12 @@ pub enum WrittenFrame {
 
 impl<'a> FrameBuffer<'a> {
     pub fn new(scratch: &'a ScratchDir, bytes_max: usize) -> Self {
-        FrameBuffer { scratch, bytes_max, memory: Vec::new(), file: None }
+        FrameBuffer {
+            scratch,
+            bytes_max,
+            memory: Vec::new(),
+            file: None,
+        }
     }
 
     pub fn finish(self) -> WrittenFrame {
@@ -164,17 +181,29 @@ impl FrameReader {
 
     fn new(reader: Box<dyn BufRead>, bytes: u64) -> Self {
         let inner = reader.take(bytes.saturating_sub(DIGEST_BYTES as u64));
-        let mut input = FrameReader { inner, digest: Xxh3::new(), header: None };
+        let mut input = FrameReader {
+            inner,
+            digest: Xxh3::new(),
+            header: None,
+        };
         let mut line = Vec::new();
-        let read = (&mut input.inner).take(HEADER_BYTES_MAX as u64).read_until(b'\n', &mut line);
+        let read = (&mut input.inner)
+            .take(HEADER_BYTES_MAX as u64)
+            .read_until(b'\n', &mut line);
         input.digest.update(&line);
-        input.header = read.ok().and_then(|_| serde_json::from_slice::<FrameHeader>(&line).ok());
+        input.header = read
+            .ok()
+            .and_then(|_| serde_json::from_slice::<FrameHeader>(&line).ok());
         input
     }
 
     /// Reads the body of a frame of one of several kinds; `body` is told by number which of them it is. `None` where
     /// the frame is broken or of another kind.
-    pub fn read<T>(mut self, kinds: &[FrameHeader], body: impl FnOnce(usize, &mut dyn Read) -> Result<T>) -> Option<T> {
+    pub fn read<T>(
+        mut self,
+        kinds: &[FrameHeader],
+        body: impl FnOnce(usize, &mut dyn Read) -> Result<T>,
+    ) -> Option<T> {
         let header = self.header.take()?;
         let kind = kinds.iter().position(|kind| *kind == header)?;
         let found = body(kind, &mut self).ok()?;
@@ -185,7 +214,9 @@ impl FrameReader {
 
     /// What is wrong with a frame of an id.
     pub fn check(mut self, id: &str) -> Option<&'static str> {
-        let Some(header) = self.header.take() else { return Some("it has no header") };
+        let Some(header) = self.header.take() else {
+            return Some("it has no header");
+        };
         if header.id != id {
             return Some("its header is of another id");
         }
@@ -199,7 +230,8 @@ impl FrameReader {
     /// Whether the digest is that of what was read.
     fn digest_matches(self) -> bool {
         let mut digest = [0; DIGEST_BYTES];
-        self.inner.into_inner().read_exact(&mut digest).is_ok() && self.digest.digest128().to_le_bytes() == digest
+        self.inner.into_inner().read_exact(&mut digest).is_ok()
+            && self.digest.digest128().to_le_bytes() == digest
     }
 }
 
@@ -214,7 +246,10 @@ impl Read for FrameReader {
 /// The body of a frame that is at hand, where it is whole and its header is this one.
 pub fn framed_body(bytes: &Buffer, expected: &FrameHeader) -> Option<Buffer> {
     let (whole, digest) = bytes.split_last_chunk::<DIGEST_BYTES>()?;
-    let line = whole.iter().take(HEADER_BYTES_MAX).position(|byte| *byte == b'\n')?;
+    let line = whole
+        .iter()
+        .take(HEADER_BYTES_MAX)
+        .position(|byte| *byte == b'\n')?;
     let header = serde_json::from_slice::<FrameHeader>(&whole[..line]).ok()?;
     let is_whole = header == *expected && xxh3_128(whole).to_le_bytes() == *digest;
     is_whole.then(|| bytes.slice_with_length(line + 1, whole.len() - line - 1))
@@ -228,35 +263,61 @@ thread_local! {
 }
 
 /// Writes something compressed.
-pub fn write_compressed(out: &mut dyn Write, write: &mut dyn FnMut(&mut dyn Write) -> Result<()>) -> Result<()> {
+pub fn write_compressed(
+    out: &mut dyn Write,
+    write: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
+) -> Result<()> {
     let failed = |code| write_failed(std::io::Error::other(zstd_safe::get_error_name(code)));
     let mut compressor = COMPRESSOR.take().unwrap_or_else(CCtx::create);
-    compressor.reset(ResetDirective::SessionAndParameters).map_err(failed)?;
-    compressor.set_parameter(CParameter::CompressionLevel(COMPRESSION_LEVEL)).map_err(failed)?;
+    compressor
+        .reset(ResetDirective::SessionAndParameters)
+        .map_err(failed)?;
+    compressor
+        .set_parameter(CParameter::CompressionLevel(COMPRESSION_LEVEL))
+        .map_err(failed)?;
     {
         // Numbers come one by one.
-        let mut compressed = BufWriter::with_capacity(1 << 16, zstd::Encoder::with_context(out, &mut compressor));
+        let mut compressed =
+            BufWriter::with_capacity(1 << 16, zstd::Encoder::with_context(out, &mut compressor));
         write(&mut compressed)?;
-        compressed.into_inner().map_err(|error| write_failed(error.into_error()))?.finish().map_err(write_failed)?;
+        compressed
+            .into_inner()
+            .map_err(|error| write_failed(error.into_error()))?
+            .finish()
+            .map_err(write_failed)?;
     }
     COMPRESSOR.set(Some(compressor));
     Ok(())
 }
 
 /// Reads what [`write_compressed`] wrote: all of it.
-pub fn read_compressed<T>(input: &mut dyn Read, read: impl FnOnce(&mut dyn Read) -> Result<T>) -> Result<T> {
+pub fn read_compressed<T>(
+    input: &mut dyn Read,
+    read: impl FnOnce(&mut dyn Read) -> Result<T>,
+) -> Result<T> {
     let failed = |error| Fault::disk("a state cannot be read", error);
     let broken = |code| failed(std::io::Error::other(zstd_safe::get_error_name(code)));
     let mut decompressor = DECOMPRESSOR.take().unwrap_or_else(DCtx::create);
-    decompressor.reset(ResetDirective::SessionAndParameters).map_err(broken)?;
+    decompressor
+        .reset(ResetDirective::SessionAndParameters)
+        .map_err(broken)?;
     let (found, rest) = {
         let input = BufReader::with_capacity(1 << 16, input);
-        let mut plain = BufReader::with_capacity(1 << 16, zstd::Decoder::with_context(input, &mut decompressor));
-        (read(&mut plain)?, std::io::copy(&mut plain, &mut std::io::sink()).map_err(failed)?)
+        let mut plain = BufReader::with_capacity(
+            1 << 16,
+            zstd::Decoder::with_context(input, &mut decompressor),
+        );
+        (
+            read(&mut plain)?,
+            std::io::copy(&mut plain, &mut std::io::sink()).map_err(failed)?,
+        )
     };
     DECOMPRESSOR.set(Some(decompressor));
     match rest {
         0 => Ok(found),
-        _ => Err(Fault::new(codes::CORRUPT, "more is kept of a state than there should be")),
+        _ => Err(Fault::new(
+            codes::CORRUPT,
+            "more is kept of a state than there should be",
+        )),
     }
 }

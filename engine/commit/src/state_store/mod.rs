@@ -52,7 +52,12 @@ pub struct StateStore {
 impl StateStore {
     /// A state directory, which need not exist yet.
     pub fn new(io: StorageClient, root: StorageLocation) -> Self {
-        StateStore { io, root, unsynced: Arc::default(), packs: Arc::default() }
+        StateStore {
+            io,
+            root,
+            unsynced: Arc::default(),
+            packs: Arc::default(),
+        }
     }
 
     /// Where it is.
@@ -70,7 +75,11 @@ impl StateStore {
         self.flush()?;
         let failed = |error| Fault::disk("a state cannot be written", error);
         let paths = std::mem::take(&mut *self.unsynced());
-        paths.iter().try_for_each(|path| File::open(path).and_then(|file| file.sync_all()).map_err(failed))
+        paths.iter().try_for_each(|path| {
+            File::open(path)
+                .and_then(|file| file.sync_all())
+                .map_err(failed)
+        })
     }
 
     /// A list is whole, whichever thread failed while it held the lock.
@@ -100,7 +109,9 @@ impl StateStore {
         expected: &FrameHeader,
         body: impl FnOnce(&mut dyn Read) -> Result<T>,
     ) -> Result<Option<T>> {
-        self.get_framed_of(place, std::slice::from_ref(expected), |_, input| body(input))
+        self.get_framed_of(place, std::slice::from_ref(expected), |_, input| {
+            body(input)
+        })
     }
 
     /// The same of something of several kinds; the body is told by number which of them it is.
@@ -110,12 +121,16 @@ impl StateStore {
         kinds: &[FrameHeader],
         body: impl FnOnce(usize, &mut dyn Read) -> Result<T>,
     ) -> Result<Option<T>> {
-        Ok(self.open_framed(place)?.and_then(|input| input.read(kinds, body)))
+        Ok(self
+            .open_framed(place)?
+            .and_then(|input| input.read(kinds, body)))
     }
 
     /// What is wrong with a file that `StateStore::put_framed` wrote.
     pub fn check_framed(&self, place: &StorageLocation, id: &str) -> Result<Option<&'static str>> {
-        let Some(input) = self.open_framed(place)? else { return Ok(Some("it is missing")) };
+        let Some(input) = self.open_framed(place)? else {
+            return Ok(Some("it is missing"));
+        };
         Ok(input.check(id))
     }
 
@@ -128,7 +143,12 @@ impl StateStore {
 
     /// Moves a finished temporary file to its place, in one step, replacing nothing that differs
     /// (ids make contents equal, so that replacing is harmless).
-    fn persist_file(&self, place: &StorageLocation, file: NamedTempFile, durable: bool) -> Result<()> {
+    fn persist_file(
+        &self,
+        place: &StorageLocation,
+        file: NamedTempFile,
+        durable: bool,
+    ) -> Result<()> {
         match &place.local {
             Some(path) => {
                 if let Some(parent) = path.parent() {
@@ -136,10 +156,13 @@ impl StateStore {
                         .map_err(|error| Fault::disk("a directory cannot be made", error))?;
                 }
                 if durable {
-                    file.as_file().sync_all().map_err(|error| Fault::disk("a file cannot be written", error))?;
+                    file.as_file()
+                        .sync_all()
+                        .map_err(|error| Fault::disk("a file cannot be written", error))?;
                 }
                 step("name", &place.shown);
-                file.persist(path).map_err(|error| Fault::disk("a file cannot be put in place", error.error))?;
+                file.persist(path)
+                    .map_err(|error| Fault::disk("a file cannot be put in place", error.error))?;
                 step("have named", &place.shown);
                 Ok(())
             }

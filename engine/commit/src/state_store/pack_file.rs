@@ -52,13 +52,22 @@ pub struct PackWriter<W: Write> {
 
 impl<W: Write> PackWriter<W> {
     pub fn new(out: W) -> Self {
-        PackWriter { out: BufWriter::with_capacity(1 << 16, out), entries: Vec::new(), bytes: 0 }
+        PackWriter {
+            out: BufWriter::with_capacity(1 << 16, out),
+            entries: Vec::new(),
+            bytes: 0,
+        }
     }
 
     /// Appends a frame. Frames come in the order of their ids.
     pub fn append(&mut self, id: ContentId, frame: &[u8], written: u32) -> Result<()> {
         self.out.write_all(frame).map_err(write_failed)?;
-        self.entries.push(PackEntry { id, offset: self.bytes, bytes: frame.len() as u32, written });
+        self.entries.push(PackEntry {
+            id,
+            offset: self.bytes,
+            bytes: frame.len() as u32,
+            written,
+        });
         self.bytes += frame.len() as u64;
         Ok(())
     }
@@ -75,7 +84,10 @@ impl<W: Write> PackWriter<W> {
         end.extend(VERSION.to_le_bytes());
         end.extend(xxh3_128(&end).to_le_bytes());
         end.extend(MAGIC);
-        self.out.write_all(&end).and_then(|()| self.out.flush()).map_err(write_failed)?;
+        self.out
+            .write_all(&end)
+            .and_then(|()| self.out.flush())
+            .map_err(write_failed)?;
         Ok(self.entries)
     }
 }
@@ -101,7 +113,9 @@ pub enum PackDirectory {
 
 /// Reads the directory from the last bytes of a pack.
 pub fn read_directory(tail: &[u8], pack_bytes: u64) -> PackDirectory {
-    let Some((rest, trailer)) = tail.split_last_chunk::<TRAILER_BYTES>() else { return PackDirectory::Broken };
+    let Some((rest, trailer)) = tail.split_last_chunk::<TRAILER_BYTES>() else {
+        return PackDirectory::Broken;
+    };
     let number = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_le_bytes);
     let (count, version) = (number(&trailer[..4]) as usize, number(&trailer[4..8]));
     if trailer[24..] != *MAGIC || version != VERSION {
@@ -109,8 +123,12 @@ pub fn read_directory(tail: &[u8], pack_bytes: u64) -> PackDirectory {
     }
     let directory_bytes = count.saturating_mul(ENTRY_BYTES);
     let end_bytes = (directory_bytes + TRAILER_BYTES) as u64;
-    let Some(frames_bytes) = pack_bytes.checked_sub(end_bytes) else { return PackDirectory::Broken };
-    let Some(start) = rest.len().checked_sub(directory_bytes) else { return PackDirectory::Longer(end_bytes) };
+    let Some(frames_bytes) = pack_bytes.checked_sub(end_bytes) else {
+        return PackDirectory::Broken;
+    };
+    let Some(start) = rest.len().checked_sub(directory_bytes) else {
+        return PackDirectory::Longer(end_bytes);
+    };
     if xxh3_128(&tail[start..rest.len() + 8]).to_le_bytes() != trailer[8..24] {
         return PackDirectory::Broken;
     }
@@ -119,12 +137,21 @@ pub fn read_directory(tail: &[u8], pack_bytes: u64) -> PackDirectory {
         let mut id = [0; 16];
         id.copy_from_slice(&entry[..16]);
         let bytes = number(&entry[16..20]);
-        let entry = PackEntry { id: ContentId::from_bytes(id), offset, bytes, written: number(&entry[20..]) };
+        let entry = PackEntry {
+            id: ContentId::from_bytes(id),
+            offset,
+            bytes,
+            written: number(&entry[20..]),
+        };
         offset += u64::from(bytes);
         entry
     });
     let entries: Vec<PackEntry> = entries.collect();
-    if offset == frames_bytes { PackDirectory::Whole(entries) } else { PackDirectory::Broken }
+    if offset == frames_bytes {
+        PackDirectory::Whole(entries)
+    } else {
+        PackDirectory::Broken
+    }
 }
 
 #[cfg(test)]
@@ -137,22 +164,48 @@ mod tests {
         let mut writer = PackWriter::new(&mut pack);
         let ids: Vec<ContentId> = (0..4u8).map(|id| ContentId::from_bytes([id; 16])).collect();
         for (nth, id) in ids.iter().enumerate() {
-            writer.append(*id, &vec![nth as u8; 10 * nth], nth as u32).unwrap();
+            writer
+                .append(*id, &vec![nth as u8; 10 * nth], nth as u32)
+                .unwrap();
         }
         let entries = writer.finish().unwrap();
-        assert_eq!(entries[3], PackEntry { id: ids[3], offset: 30, bytes: 30, written: 3 });
+        assert_eq!(
+            entries[3],
+            PackEntry {
+                id: ids[3],
+                offset: 30,
+                bytes: 30,
+                written: 3
+            }
+        );
         let bytes = pack.len() as u64;
-        assert_eq!(read_directory(&pack, bytes), PackDirectory::Whole(entries.clone()));
-        assert_eq!(read_directory(&pack[60..], bytes), PackDirectory::Whole(entries));
+        assert_eq!(
+            read_directory(&pack, bytes),
+            PackDirectory::Whole(entries.clone())
+        );
+        assert_eq!(
+            read_directory(&pack[60..], bytes),
+            PackDirectory::Whole(entries)
+        );
         let end_bytes = bytes - 60;
-        assert_eq!(read_directory(&pack[70..], bytes), PackDirectory::Longer(end_bytes));
+        assert_eq!(
+            read_directory(&pack[70..], bytes),
+            PackDirectory::Longer(end_bytes)
+        );
         assert_eq!(read_directory(&pack[..20], 20), PackDirectory::Broken);
-        assert_eq!(read_directory(&pack[1..], bytes - 1), PackDirectory::Broken, "the first byte is missing");
+        assert_eq!(
+            read_directory(&pack[1..], bytes - 1),
+            PackDirectory::Broken,
+            "the first byte is missing"
+        );
         for at in 60..pack.len() {
             let mut broken = pack.clone();
             broken[at] ^= 1;
             let found = read_directory(&broken, bytes);
-            assert!(matches!(found, PackDirectory::Broken | PackDirectory::Longer(_)), "byte {at}: {found:?}");
+            assert!(
+                matches!(found, PackDirectory::Broken | PackDirectory::Longer(_)),
+                "byte {at}: {found:?}"
+            );
         }
         let names = [pack_name(ids.iter()), pack_name(ids[..3].iter())];
         assert!(names[0] != names[1] && names[0].ends_with(PACK_SUFFIX));

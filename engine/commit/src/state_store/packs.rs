@@ -22,7 +22,9 @@ use forebay_threads::{lock, parallel_map};
 use tempfile::{NamedTempFile, TempPath};
 
 use super::frame::{FrameReader, write_failed};
-use super::pack_file::{PACK_SUFFIX, PackDirectory, PackEntry, PackWriter, TAIL_BYTES, pack_name, read_directory};
+use super::pack_file::{
+    PACK_SUFFIX, PackDirectory, PackEntry, PackWriter, TAIL_BYTES, pack_name, read_directory,
+};
 use super::states::SmallFrame;
 use super::{StateStore, if_exists};
 
@@ -126,7 +128,10 @@ impl StatePacks {
 impl PackIndex {
     fn insert(&mut self, file: &Arc<PackFile>, entries: Vec<PackEntry>) {
         for entry in entries {
-            let place = PackedPlace { file: file.clone(), entry };
+            let place = PackedPlace {
+                file: file.clone(),
+                entry,
+            };
             if let Some(other) = self.entries.insert(entry.id, place) {
                 self.others.push((entry.id, other));
             }
@@ -168,7 +173,9 @@ impl StateStore {
 
     /// Looks for states that other processes have committed.
     pub fn refresh(&self) -> Result<()> {
-        [PackedKind::State, PackedKind::Partial].into_iter().try_for_each(|kind| self.refresh_kind(kind))
+        [PackedKind::State, PackedKind::Partial]
+            .into_iter()
+            .try_for_each(|kind| self.refresh_kind(kind))
     }
 
     pub(super) fn refresh_kind(&self, kind: PackedKind) -> Result<()> {
@@ -181,7 +188,9 @@ impl StateStore {
         let place = self.root.join(kind.directory());
         match &place.local {
             Some(local) => {
-                let failed = |error| Fault::disk("a state directory cannot be listed", error).file(&place.shown);
+                let failed = |error| {
+                    Fault::disk("a state directory cannot be listed", error).file(&place.shown)
+                };
                 for file in if_exists(std::fs::read_dir(local))?.into_iter().flatten() {
                     let file = file.map_err(failed)?;
                     let name = file.file_name().to_string_lossy().into_owned();
@@ -197,7 +206,9 @@ impl StateStore {
                     let name = object.location.filename().unwrap_or_default();
                     match ContentId::parse(name) {
                         Some(id) => drop(index.large.insert(id)),
-                        None if name.ends_with(PACK_SUFFIX) => drop(listed.insert(name.to_owned(), object.size)),
+                        None if name.ends_with(PACK_SUFFIX) => {
+                            drop(listed.insert(name.to_owned(), object.size))
+                        }
                         None => {}
                     }
                 }
@@ -205,13 +216,25 @@ impl StateStore {
         }
         index.remove(|file| listed.get(&file.name) != Some(&file.bytes));
         let known: HashSet<&str> = index.files.iter().map(|file| file.name.as_str()).collect();
-        let new = listed.into_iter().filter(|(name, _)| !known.contains(name.as_str()));
-        let new: Vec<Arc<PackFile>> = new.map(|(name, bytes)| Arc::new(self.pack_file(kind, name, bytes))).collect();
-        let threads = if self.root.local.is_some() { 1 } else { REQUESTS_MAX };
-        let directories = parallel_map(threads.min(new.len().max(1)), new.len(), &|at| self.directory_of(&new[at]))?;
+        let new = listed
+            .into_iter()
+            .filter(|(name, _)| !known.contains(name.as_str()));
+        let new: Vec<Arc<PackFile>> = new
+            .map(|(name, bytes)| Arc::new(self.pack_file(kind, name, bytes)))
+            .collect();
+        let threads = if self.root.local.is_some() {
+            1
+        } else {
+            REQUESTS_MAX
+        };
+        let directories = parallel_map(threads.min(new.len().max(1)), new.len(), &|at| {
+            self.directory_of(&new[at])
+        })?;
         for (file, entries) in new.iter().zip(directories) {
             // One that is broken holds nothing.
-            entries.into_iter().for_each(|entries| index.insert(file, entries));
+            entries
+                .into_iter()
+                .for_each(|entries| index.insert(file, entries));
         }
         index.is_loaded = true;
         Ok(())
@@ -219,7 +242,13 @@ impl StateStore {
 
     fn pack_file(&self, kind: PackedKind, name: String, bytes: u64) -> PackFile {
         let place = self.root.join(&format!("{}/{name}", kind.directory()));
-        PackFile { name, place, bytes, copy: Mutex::default(), is_broken: AtomicBool::new(false) }
+        PackFile {
+            name,
+            place,
+            bytes,
+            copy: Mutex::default(),
+            is_broken: AtomicBool::new(false),
+        }
     }
 
     /// What a pack holds; `None` where it is gone or broken.
@@ -227,7 +256,9 @@ impl StateStore {
         let mut tail_bytes = TAIL_BYTES;
         loop {
             let range = file.bytes.saturating_sub(tail_bytes)..file.bytes;
-            let Some(tail) = self.read_stored(&file.place, range)? else { return Ok(None) };
+            let Some(tail) = self.read_stored(&file.place, range)? else {
+                return Ok(None);
+            };
             match read_directory(&tail, file.bytes) {
                 PackDirectory::Whole(entries) => return Ok(Some(entries)),
                 PackDirectory::Longer(bytes) if bytes > tail_bytes => tail_bytes = bytes,
@@ -236,11 +267,18 @@ impl StateStore {
         }
     }
 
-    fn read_stored(&self, place: &StorageLocation, range: std::ops::Range<u64>) -> Result<Option<Bytes>> {
+    fn read_stored(
+        &self,
+        place: &StorageLocation,
+        range: std::ops::Range<u64>,
+    ) -> Result<Option<Bytes>> {
         match &place.local {
             Some(path) => read_range(path, range),
             None if range.is_empty() => Ok(None),
-            None => Ok(self.io.get_unversioned(place, range)?.map(|(_, bytes)| bytes)),
+            None => Ok(self
+                .io
+                .get_unversioned(place, range)?
+                .map(|(_, bytes)| bytes)),
         }
     }
 
@@ -252,7 +290,9 @@ impl StateStore {
         }
         let mut copy = lock(&file.copy)?;
         if copy.is_none() {
-            let Some(bytes) = self.read_stored(&file.place, 0..file.bytes)? else { return Ok(None) };
+            let Some(bytes) = self.read_stored(&file.place, 0..file.bytes)? else {
+                return Ok(None);
+            };
             *copy = Some(self.copy_pack(&bytes)?);
         }
         match &*copy {
@@ -265,15 +305,25 @@ impl StateStore {
         let mut copies = lock(&self.packs.copies)?;
         let dir = match &*copies {
             Some(dir) => dir.clone(),
-            None => copies.insert(ScratchDir::new(Some(&self.root), Arc::new(IgnoreEvents))?).clone(),
+            None => copies
+                .insert(ScratchDir::new(Some(&self.root), Arc::new(IgnoreEvents))?)
+                .clone(),
         };
         let mut file = dir.file()?;
-        file.write_all(bytes).map_err(|error| dir.fault("a state cannot be copied", error))?;
-        Ok(PackCopy { path: file.into_temp_path(), _dir: dir })
+        file.write_all(bytes)
+            .map_err(|error| dir.fault("a state cannot be copied", error))?;
+        Ok(PackCopy {
+            path: file.into_temp_path(),
+            _dir: dir,
+        })
     }
 
     /// Fetches the packs of some states, several at a time.
-    pub(super) fn fetch_packs(&self, kind: PackedKind, ids: impl Iterator<Item = ContentId>) -> Result<()> {
+    pub(super) fn fetch_packs(
+        &self,
+        kind: PackedKind,
+        ids: impl Iterator<Item = ContentId>,
+    ) -> Result<()> {
         if self.root.local.is_some() {
             return Ok(());
         }
@@ -295,7 +345,9 @@ impl StateStore {
                 bytes <= FETCHED_BYTES_MAX
             });
             let (now, later) = rest.split_at(fitting.count().max(1));
-            parallel_map(now.len(), now.len(), &|at| self.read_packed(&now[at].file, &now[at].entry))?;
+            parallel_map(now.len(), now.len(), &|at| {
+                self.read_packed(&now[at].file, &now[at].entry)
+            })?;
             rest = later;
         }
         Ok(())
@@ -305,7 +357,10 @@ impl StateStore {
     pub(super) fn are_packed(&self, kind: PackedKind, ids: &[ContentId]) -> Result<Vec<bool>> {
         let index = self.pack_index(kind)?;
         let is_known = |id: &ContentId| {
-            let is_spooled = index.spool.as_ref().is_some_and(|spool| spool.entries.contains_key(id));
+            let is_spooled = index
+                .spool
+                .as_ref()
+                .is_some_and(|spool| spool.entries.contains_key(id));
             is_spooled || index.entries.contains_key(id) || index.large.contains(id)
         };
         Ok(ids.iter().map(is_known).collect())
@@ -335,9 +390,14 @@ impl StateStore {
                 if let Some(spool) = &index.spool
                     && let Some(entry) = spool.entries.get(&id)
                 {
-                    return read_range(spool.file.path(), entry.offset..entry.offset + u64::from(entry.bytes));
+                    return read_range(
+                        spool.file.path(),
+                        entry.offset..entry.offset + u64::from(entry.bytes),
+                    );
                 }
-                let Some(place) = index.entries.get(&id) else { return Ok(None) };
+                let Some(place) = index.entries.get(&id) else {
+                    return Ok(None);
+                };
                 place.clone()
             };
             if let Some(bytes) = self.read_packed(&place.file, &place.entry)? {
@@ -354,7 +414,11 @@ impl StateStore {
         if let Some(spool) = &mut index.spool {
             spool.entries.remove(&id);
         }
-        index.entries.get(&id).iter().for_each(|place| place.file.is_broken.store(true, Ordering::Relaxed));
+        index
+            .entries
+            .get(&id)
+            .iter()
+            .for_each(|place| place.file.is_broken.store(true, Ordering::Relaxed));
         index.forget(id);
         Ok(())
     }
@@ -378,21 +442,40 @@ impl StateStore {
                 },
             };
             let spool = index.spool.insert(spool);
-            spool.file.write_all(frame).map_err(|error| new.scratch.fault("a state cannot be written", error))?;
-            let entry = PackEntry { id, offset: spool.bytes, bytes: frame.len() as u32, written: 0 };
+            spool
+                .file
+                .write_all(frame)
+                .map_err(|error| new.scratch.fault("a state cannot be written", error))?;
+            let entry = PackEntry {
+                id,
+                offset: spool.bytes,
+                bytes: frame.len() as u32,
+                written: 0,
+            };
             spool.entries.insert(id, entry);
             spool.bytes += frame.len() as u64;
             spool.durable |= new.durable;
             spool.bytes >= PACK_BYTES
         };
-        if is_full { self.write_pack(kind, &mut index) } else { Ok(()) }
+        if is_full {
+            self.write_pack(kind, &mut index)
+        } else {
+            Ok(())
+        }
     }
 
     /// Notes that so many stored bytes were read for states that were put. Commits the states where a crash would
     /// repeat too much.
     pub fn note_read(&self, bytes: u64) -> Result<()> {
-        let before = self.packs.read_uncommitted.fetch_add(bytes, Ordering::Relaxed);
-        if before + bytes < READ_BYTES_UNCOMMITTED_MAX { Ok(()) } else { self.flush() }
+        let before = self
+            .packs
+            .read_uncommitted
+            .fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes < READ_BYTES_UNCOMMITTED_MAX {
+            Ok(())
+        } else {
+            self.flush()
+        }
     }
 
     /// Commits all states that were put.
@@ -407,10 +490,17 @@ impl StateStore {
     }
 
     fn write_pack(&self, kind: PackedKind, index: &mut PackIndex) -> Result<()> {
-        let Some(spool) = index.spool.take().filter(|spool| !spool.entries.is_empty()) else { return Ok(()) };
-        let broken: Vec<Arc<PackFile>> =
-            index.files.iter().filter(|file| file.is_broken.load(Ordering::Relaxed)).cloned().collect();
-        let mut frames: BTreeMap<ContentId, Option<PackedPlace>> = spool.entries.keys().map(|id| (*id, None)).collect();
+        let Some(spool) = index.spool.take().filter(|spool| !spool.entries.is_empty()) else {
+            return Ok(());
+        };
+        let broken: Vec<Arc<PackFile>> = index
+            .files
+            .iter()
+            .filter(|file| file.is_broken.load(Ordering::Relaxed))
+            .cloned()
+            .collect();
+        let mut frames: BTreeMap<ContentId, Option<PackedPlace>> =
+            spool.entries.keys().map(|id| (*id, None)).collect();
         for (id, place) in &index.entries {
             if place.file.is_broken.load(Ordering::Relaxed) {
                 frames.entry(*id).or_insert_with(|| Some(place.clone()));
@@ -422,10 +512,15 @@ impl StateStore {
             let frame = match (place, spool.entries.get(id)) {
                 (Some(place), _) => self
                     .read_packed(&place.file, &place.entry)?
-                    .filter(|frame| FrameReader::of_bytes(frame.clone()).check(&id.to_string()).is_none()),
-                (None, Some(entry)) => {
-                    read_range(spool.file.path(), entry.offset..entry.offset + u64::from(entry.bytes))?
-                }
+                    .filter(|frame| {
+                        FrameReader::of_bytes(frame.clone())
+                            .check(&id.to_string())
+                            .is_none()
+                    }),
+                (None, Some(entry)) => read_range(
+                    spool.file.path(),
+                    entry.offset..entry.offset + u64::from(entry.bytes),
+                )?,
                 (None, None) => None,
             };
             let written = place.as_ref().map_or(0, |place| place.entry.written);
@@ -436,7 +531,10 @@ impl StateStore {
         index.remove(|file| file.is_broken.load(Ordering::Relaxed) || file.name == pack.name);
         let name = pack.name.clone();
         index.insert(&Arc::new(pack), entries);
-        broken.iter().filter(|file| file.name != name).try_for_each(|file| self.io.delete(&file.place))
+        broken
+            .iter()
+            .filter(|file| file.name != name)
+            .try_for_each(|file| self.io.delete(&file.place))
     }
 
     /// Puts a pack in its place.
@@ -449,31 +547,52 @@ impl StateStore {
         durable: bool,
     ) -> Result<PackFile> {
         let bytes = file.as_file().metadata().map_err(write_failed)?.len();
-        let pack = self.pack_file(kind, pack_name(entries.iter().map(|entry| &entry.id)), bytes);
+        let pack = self.pack_file(
+            kind,
+            pack_name(entries.iter().map(|entry| &entry.id)),
+            bytes,
+        );
         match pack.place.local {
             Some(_) => self.persist_file(&pack.place, file, durable)?,
             None => {
                 self.io.upload_file(&pack.place, file.path())?;
-                *lock(&pack.copy)? = Some(PackCopy { path: file.into_temp_path(), _dir: scratch.clone() });
+                *lock(&pack.copy)? = Some(PackCopy {
+                    path: file.into_temp_path(),
+                    _dir: scratch.clone(),
+                });
             }
         }
         Ok(pack)
     }
 
     /// What the pack at a place holds; `None` where it is no whole pack.
-    pub fn packed_entries(&self, kind: PackedKind, name: &str, bytes: u64) -> Result<Option<Vec<PackEntry>>> {
+    pub fn packed_entries(
+        &self,
+        kind: PackedKind,
+        name: &str,
+        bytes: u64,
+    ) -> Result<Option<Vec<PackEntry>>> {
         self.directory_of(&self.pack_file(kind, name.to_owned(), bytes))
     }
 
     /// What is wrong with a pack.
-    pub fn check_pack(&self, kind: PackedKind, name: &str, bytes: u64) -> Result<Option<&'static str>> {
+    pub fn check_pack(
+        &self,
+        kind: PackedKind,
+        name: &str,
+        bytes: u64,
+    ) -> Result<Option<&'static str>> {
         let file = self.pack_file(kind, name.to_owned(), bytes);
-        let Some(entries) = self.directory_of(&file)? else { return Ok(Some("its directory cannot be read")) };
+        let Some(entries) = self.directory_of(&file)? else {
+            return Ok(Some("its directory cannot be read"));
+        };
         if pack_name(entries.iter().map(|entry| &entry.id)) != name {
             return Ok(Some("it holds other states than its name tells"));
         }
         for entry in &entries {
-            let Some(frame) = self.read_packed(&file, entry)? else { return Ok(Some("it is missing")) };
+            let Some(frame) = self.read_packed(&file, entry)? else {
+                return Ok(Some("it is missing"));
+            };
             if let Some(why) = FrameReader::of_bytes(frame).check(&entry.id.to_string()) {
                 return Ok(Some(why));
             }
@@ -485,12 +604,23 @@ impl StateStore {
     pub fn rewrite_packs(&self, kind: PackedKind, packs: &[RewrittenPack]) -> Result<()> {
         let scratch = ScratchDir::new(Some(&self.root), Arc::new(IgnoreEvents))?;
         let mut kept: BTreeMap<ContentId, (usize, PackEntry)> = BTreeMap::new();
-        let files: Vec<PackFile> =
-            packs.iter().map(|pack| self.pack_file(kind, pack.name.clone(), pack.bytes)).collect();
+        let files: Vec<PackFile> = packs
+            .iter()
+            .map(|pack| self.pack_file(kind, pack.name.clone(), pack.bytes))
+            .collect();
         for (at, pack) in packs.iter().enumerate() {
             let stays = |entry: &&PackEntry| !pack.removed.contains(&entry.id);
-            for entry in self.directory_of(&files[at])?.iter().flatten().filter(stays) {
-                let written = if entry.written == 0 { pack.written } else { entry.written };
+            for entry in self
+                .directory_of(&files[at])?
+                .iter()
+                .flatten()
+                .filter(stays)
+            {
+                let written = if entry.written == 0 {
+                    pack.written
+                } else {
+                    entry.written
+                };
                 kept.insert(entry.id, (at, PackEntry { written, ..*entry }));
             }
         }
@@ -511,7 +641,8 @@ impl StateStore {
             names.insert(self.place_pack(kind, file, &entries, &scratch, true)?.name);
         }
         let old = files.iter().filter(|file| !names.contains(&file.name));
-        old.into_iter().try_for_each(|file| self.io.delete(&file.place))
+        old.into_iter()
+            .try_for_each(|file| self.io.delete(&file.place))
     }
 }
 
@@ -527,12 +658,18 @@ pub struct RewrittenPack {
 
 /// Some bytes of a file; `None` where it is gone or shorter.
 fn read_range(path: &Path, range: std::ops::Range<u64>) -> Result<Option<Bytes>> {
-    let Some(mut file) = if_exists(File::open(path))? else { return Ok(None) };
+    let Some(mut file) = if_exists(File::open(path))? else {
+        return Ok(None);
+    };
     let mut bytes = vec![0; (range.end - range.start) as usize];
-    let read = file.seek(SeekFrom::Start(range.start)).and_then(|_| file.read_exact(&mut bytes));
+    let read = file
+        .seek(SeekFrom::Start(range.start))
+        .and_then(|_| file.read_exact(&mut bytes));
     match read {
         Ok(()) => Ok(Some(bytes.into())),
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
-        Err(error) => Err(Fault::disk("a state cannot be read", error).file(path.display().to_string())),
+        Err(error) => {
+            Err(Fault::disk("a state cannot be read", error).file(path.display().to_string()))
+        }
     }
 }

@@ -46,7 +46,9 @@ pub fn shares_bytes_min() -> u64 {
 
 /// How many states one task of a worker merges at most, unless tests say otherwise.
 pub fn sources_per_merge() -> usize {
-    test_bytes("FOREBAY_SOURCES_PER_MERGE").unwrap_or(SOURCES_PER_MERGE).max(2) as usize
+    test_bytes("FOREBAY_SOURCES_PER_MERGE")
+        .unwrap_or(SOURCES_PER_MERGE)
+        .max(2) as usize
 }
 
 impl StateStore {
@@ -60,7 +62,11 @@ impl StateStore {
 
     /// What the header of a state says that is packed.
     fn compressed_header(id: ContentId, analyzer: &dyn AnyAnalyzer) -> FrameHeader {
-        FrameHeader::new(id, &format!("{}, packed", analyzer.kind()), analyzer.version())
+        FrameHeader::new(
+            id,
+            &format!("{}, packed", analyzer.kind()),
+            analyzer.version(),
+        )
     }
 
     /// Puts the state of a part: compressed where it is for other nights, as it is for the run alone. It is committed
@@ -77,7 +83,13 @@ impl StateStore {
             true => StateStore::compressed_header(id, analyzer),
             false => FrameHeader::new(id, analyzer.kind(), analyzer.version()),
         };
-        let frame = SmallFrame { kind: PackedKind::Partial, id, header: &header, scratch, durable: false };
+        let frame = SmallFrame {
+            kind: PackedKind::Partial,
+            id,
+            header: &header,
+            scratch,
+            durable: false,
+        };
         self.put_small(&frame, &mut |out| match for_nights {
             true => write_compressed(out, &mut |out| analyzer.encode(state, out)),
             false => analyzer.encode(state, out),
@@ -93,10 +105,15 @@ impl StateStore {
         scratch: &ScratchDir,
     ) -> Result<()> {
         let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
-        let mut files = (0..SHARES).map(|_| scratch.file()).collect::<Result<Vec<_>>>()?;
-        let outs = files.iter_mut().map(|file| ChecksumWriter::begin(file.as_file_mut(), &header));
+        let mut files = (0..SHARES)
+            .map(|_| scratch.file())
+            .collect::<Result<Vec<_>>>()?;
+        let outs = files
+            .iter_mut()
+            .map(|file| ChecksumWriter::begin(file.as_file_mut(), &header));
         let mut outs = outs.collect::<Result<Vec<_>>>()?;
-        let mut shares: Vec<&mut dyn Write> = outs.iter_mut().map(|out| out as &mut dyn Write).collect();
+        let mut shares: Vec<&mut dyn Write> =
+            outs.iter_mut().map(|out| out as &mut dyn Write).collect();
         analyzer.encode_shares(state, &mut shares)?;
         outs.into_iter().try_for_each(ChecksumWriter::end)?;
         for (share, file) in files.into_iter().enumerate() {
@@ -116,13 +133,21 @@ impl StateStore {
     ) -> Result<()> {
         let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
         let place = self.share_location(id, share);
-        self.put_framed(&place, &header, scratch, false, &mut |out| analyzer.encode(state, out))
+        self.put_framed(&place, &header, scratch, false, &mut |out| {
+            analyzer.encode(state, out)
+        })
     }
 
     /// Says that all shares of a state are there.
     pub fn mark_shares_complete(&self, id: ContentId, scratch: &ScratchDir) -> Result<()> {
         let header = FrameHeader::new(id, SHARED, SHARED_VERSION);
-        self.put_framed(&self.partial_location(id), &header, scratch, false, &mut |_| Ok(()))?;
+        self.put_framed(
+            &self.partial_location(id),
+            &header,
+            scratch,
+            false,
+            &mut |_| Ok(()),
+        )?;
         self.record_large(PackedKind::Partial, id)
     }
 
@@ -131,8 +156,16 @@ impl StateStore {
         let ids: Vec<ContentId> = ids.collect();
         let mut known = self.are_packed(PackedKind::Partial, &ids)?;
         if self.root.local.is_some() {
-            let is_file = |id: ContentId| self.partial_location(id).local.is_some_and(|path| path.exists());
-            known.iter_mut().zip(&ids).filter(|(known, _)| !**known).for_each(|(known, id)| *known = is_file(*id));
+            let is_file = |id: ContentId| {
+                self.partial_location(id)
+                    .local
+                    .is_some_and(|path| path.exists())
+            };
+            known
+                .iter_mut()
+                .zip(&ids)
+                .filter(|(known, _)| !**known)
+                .for_each(|(known, id)| *known = is_file(*id));
         }
         Ok(known)
     }
@@ -150,8 +183,10 @@ impl StateStore {
         scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<Option<AnyState>> {
         let place = self.partial_location(id);
-        let kinds =
-            [FrameHeader::new(id, analyzer.kind(), analyzer.version()), StateStore::compressed_header(id, analyzer)];
+        let kinds = [
+            FrameHeader::new(id, analyzer.kind(), analyzer.version()),
+            StateStore::compressed_header(id, analyzer),
+        ];
         let read = || {
             self.get_small(PackedKind::Partial, id, &kinds, |kind, input| match kind {
                 0 => analyzer.decode(input, scratch),
@@ -165,8 +200,10 @@ impl StateStore {
             found = read()?;
         }
         if found.is_none() && self.is_in_shares(id)? {
-            found =
-                merge_pairwise(analyzer, (0..SHARES).map(|share| self.get_stored_share(id, share, analyzer, scratch)))?;
+            found = merge_pairwise(
+                analyzer,
+                (0..SHARES).map(|share| self.get_stored_share(id, share, analyzer, scratch)),
+            )?;
         }
         if found.is_none() {
             self.forget_large(PackedKind::Partial, id)?;
@@ -188,16 +225,23 @@ impl StateStore {
         if let Some(found) = self.get_stored_share(id, share, analyzer, scratch)? {
             return Ok(Some(found));
         }
-        let Some(mut state) = self.get_partial(id, analyzer, scratch)? else { return Ok(None) };
+        let Some(mut state) = self.get_partial(id, analyzer, scratch)? else {
+            return Ok(None);
+        };
         let mut bytes = vec![Vec::new(); SHARES];
-        let mut shares: Vec<&mut dyn Write> = bytes.iter_mut().map(|out| out as &mut dyn Write).collect();
+        let mut shares: Vec<&mut dyn Write> =
+            bytes.iter_mut().map(|out| out as &mut dyn Write).collect();
         analyzer.encode_shares(&mut state, &mut shares)?;
-        analyzer.decode(&mut bytes.swap_remove(share).as_slice(), scratch).map(Some)
+        analyzer
+            .decode(&mut bytes.swap_remove(share).as_slice(), scratch)
+            .map(Some)
     }
 
     fn is_in_shares(&self, id: ContentId) -> Result<bool> {
         let header = FrameHeader::new(id, SHARED, SHARED_VERSION);
-        Ok(self.get_framed(&self.partial_location(id), &header, |_| Ok(()))?.is_some())
+        Ok(self
+            .get_framed(&self.partial_location(id), &header, |_| Ok(()))?
+            .is_some())
     }
 
     fn get_stored_share(
@@ -208,7 +252,9 @@ impl StateStore {
         scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<Option<AnyState>> {
         let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
-        self.get_framed(&self.share_location(id, share), &header, |input| analyzer.decode_large(input, scratch))
+        self.get_framed(&self.share_location(id, share), &header, |input| {
+            analyzer.decode_large(input, scratch)
+        })
     }
 }
 
@@ -221,7 +267,9 @@ pub fn merge_pairwise(
     // How many states each has been merged of, which falls.
     let mut merged: Vec<(usize, AnyState)> = Vec::new();
     let join = |merged: &mut Vec<(usize, AnyState)>, same: bool| -> Result<bool> {
-        let (Some((count, later)), Some((before, mut state))) = (merged.pop(), merged.pop()) else { return Ok(false) };
+        let (Some((count, later)), Some((before, mut state))) = (merged.pop(), merged.pop()) else {
+            return Ok(false);
+        };
         if same && before > count {
             merged.extend([(before, state), (count, later)]);
             return Ok(false);

@@ -9,7 +9,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{FORMAT, StateStore};
-use crate::decide::{CommitAction, PutOutcome, RecordState, ReuseDecision, decide_commit, decide_reuse};
+use crate::decide::{
+    CommitAction, PutOutcome, RecordState, ReuseDecision, decide_commit, decide_reuse,
+};
 
 /// What passes over a history keep for the runs after them.
 #[derive(Default)]
@@ -49,10 +51,16 @@ impl StateStore {
             return Ok((decide_reuse(RecordState::Absent), None));
         };
         let record: Option<Value> = serde_json::from_slice(&bytes).ok();
-        let readable = record.filter(|record| record["format"] == FORMAT && record["pass"] == id.to_string());
+        let readable =
+            record.filter(|record| record["format"] == FORMAT && record["pass"] == id.to_string());
         match readable {
             None => Ok((decide_reuse(RecordState::Foreign), None)),
-            Some(record) => Ok((decide_reuse(RecordState::Ours { intact: check(&record)? }), Some(record))),
+            Some(record) => Ok((
+                decide_reuse(RecordState::Ours {
+                    intact: check(&record)?,
+                }),
+                Some(record),
+            )),
         }
     }
 
@@ -63,7 +71,8 @@ impl StateStore {
         }
         let mut record = json!({});
         kept.add_to(&mut record);
-        self.io.put(&self.pass_location(id), encode_pass_record(id, &record)?)
+        self.io
+            .put(&self.pass_location(id), encode_pass_record(id, &record)?)
     }
 
     /// Commits a pass's record. `check` tells whether the data that a record names is whole.
@@ -80,16 +89,20 @@ impl StateStore {
             PutOutcome::Created
         } else {
             let (standing, _) = self.pass_record(id, check)?;
-            PutOutcome::Exists { same: false, intact: standing == ReuseDecision::Reuse }
+            PutOutcome::Exists {
+                same: false,
+                intact: standing == ReuseDecision::Reuse,
+            }
         };
         match decide_commit(found, outcome) {
             CommitAction::Committed => Ok(()),
             CommitAction::Replace => self.io.put(&place, bytes),
-            CommitAction::LostRace => {
-                Err(Fault::new(codes::LOST_RACE, "another run committed this pass at the same time")
-                    .pass(id.short())
-                    .hint("its result stands; run the same command again to use it"))
-            }
+            CommitAction::LostRace => Err(Fault::new(
+                codes::LOST_RACE,
+                "another run committed this pass at the same time",
+            )
+            .pass(id.short())
+            .hint("its result stands; run the same command again to use it")),
         }
     }
 }
@@ -103,6 +116,12 @@ fn encode_pass_record(id: ContentId, record: &impl Serialize) -> Result<Bytes> {
         #[serde(flatten)]
         record: &'r R,
     }
-    let record = PassRecord { format: FORMAT, pass: id, record };
-    Ok(serde_json::to_vec(&record).map_err(|error| Fault::internal("a pass's record").cause(error))?.into())
+    let record = PassRecord {
+        format: FORMAT,
+        pass: id,
+        record,
+    };
+    Ok(serde_json::to_vec(&record)
+        .map_err(|error| Fault::internal("a pass's record").cause(error))?
+        .into())
 }

@@ -28,12 +28,18 @@ impl StateStore {
     }
 
     /// Records a shard; false if another run has already recorded it.
-    pub fn put_shard_record_if_absent(&self, out: &str, id: ContentId, record: &Value) -> Result<bool> {
+    pub fn put_shard_record_if_absent(
+        &self,
+        out: &str,
+        id: ContentId,
+        record: &Value,
+    ) -> Result<bool> {
         let bytes = Bytes::from(forebay_model::canonical_json(record));
         self.io.put_if_absent(&self.shard_location(out, id), bytes)
     }
 
     fn shard_location(&self, out: &str, id: ContentId) -> StorageLocation {
-        self.root.join(&format!("shards/{}.json", shard_name(out, &id.to_string())))
+        self.root
+            .join(&format!("shards/{}.json", shard_name(out, &id.to_string())))
     }
 }

@@ -27,19 +27,29 @@ impl StateStore {
         let failed = |error| Fault::disk("the notes of a source cannot be written", error);
         let header = FrameHeader::new(id, NOTES, NOTES_VERSION);
         let packed = zstd::encode_all(notes, COMPRESSION_LEVEL).map_err(failed)?;
-        self.put_framed(&self.metadata_location(id), &header, scratch, false, &mut |out| {
-            out.write_all(&packed).map_err(failed)
-        })
+        self.put_framed(
+            &self.metadata_location(id),
+            &header,
+            scratch,
+            false,
+            &mut |out| out.write_all(&packed).map_err(failed),
+        )
     }
 
     /// What a source noted, if it is there and whole.
     pub fn get_metadata(&self, id: ContentId) -> Result<Option<Vec<u8>>> {
-        self.get_framed(&self.metadata_location(id), &FrameHeader::new(id, NOTES, NOTES_VERSION), |input| {
-            let mut notes = Vec::new();
-            let failed = |error| Fault::disk("the notes of a source cannot be read", error);
-            let mut unpacked = zstd::Decoder::new(input).map_err(failed)?.take(METADATA_CACHE_BYTES_MAX as u64);
-            unpacked.read_to_end(&mut notes).map_err(failed)?;
-            Ok(notes)
-        })
+        self.get_framed(
+            &self.metadata_location(id),
+            &FrameHeader::new(id, NOTES, NOTES_VERSION),
+            |input| {
+                let mut notes = Vec::new();
+                let failed = |error| Fault::disk("the notes of a source cannot be read", error);
+                let mut unpacked = zstd::Decoder::new(input)
+                    .map_err(failed)?
+                    .take(METADATA_CACHE_BYTES_MAX as u64);
+                unpacked.read_to_end(&mut notes).map_err(failed)?;
+                Ok(notes)
+            },
+        )
     }
 }

@@ -39,7 +39,13 @@ impl StateStore {
         durable: bool,
     ) -> Result<()> {
         let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
-        let frame = SmallFrame { kind: PackedKind::State, id, header: &header, scratch, durable };
+        let frame = SmallFrame {
+            kind: PackedKind::State,
+            id,
+            header: &header,
+            scratch,
+            durable,
+        };
         self.put_small(&frame, &mut |out| analyzer.encode(state, out))
     }
 
@@ -51,7 +57,9 @@ impl StateStore {
         scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<Option<AnyState>> {
         let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
-        self.get_small(PackedKind::State, id, &[header], |_, input| analyzer.decode(input, scratch))
+        self.get_small(PackedKind::State, id, &[header], |_, input| {
+            analyzer.decode(input, scratch)
+        })
     }
 
     /// Puts what a committed state comes to among the findings; false where it is not there or not whole.
@@ -62,7 +70,9 @@ impl StateStore {
         scratch: &Arc<dyn ScratchSpace>,
         findings: &mut BTreeMap<ContentId, Arc<Finding>>,
     ) -> Result<bool> {
-        let Some(state) = self.get_state(id, analyzer, scratch)? else { return Ok(false) };
+        let Some(state) = self.get_state(id, analyzer, scratch)? else {
+            return Ok(false);
+        };
         findings.insert(id, Arc::new(analyzer.finish(state)?));
         Ok(true)
     }

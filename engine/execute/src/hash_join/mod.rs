@@ -56,7 +56,11 @@ pub enum RowsPerMatch {
 /// The outputs of a join of which each row has one: the flag, the columns, the row's position.
 pub fn join_schema(join: &JoinOp) -> SchemaRef {
     let outputs = join.writes().map(|field| field.clone().with_nullable(true));
-    Arc::new(Schema::new(outputs.chain([Field::new(GatherOp::ROW, DataType::UInt64, false)]).collect::<Vec<_>>()))
+    Arc::new(Schema::new(
+        outputs
+            .chain([Field::new(GatherOp::ROW, DataType::UInt64, false)])
+            .collect::<Vec<_>>(),
+    ))
 }
 
 /// The rows of a side, opened to be read.
@@ -99,12 +103,25 @@ impl HashJoin<'_> {
         let (here, there) = (side(here, self.keys)?, side(there, self.other_keys)?);
         let outputs = JoinOutputs::new(self, there.plan.schema())?;
         let sorted = OutputSorters::new(self, &outputs.schema);
-        let results = JoinResults { outputs: &outputs, sorted: &sorted };
+        let results = JoinResults {
+            outputs: &outputs,
+            sorted: &sorted,
+        };
         match self.partition(&there, self.table_bytes() / 2)? {
             Sides::Held(batches) => self.join_in_memory(&here, &there, batches, &results)?,
             Sides::Stored(stored) => {
-                let left = PartitionedSide { stored: self.partition_all(&here)?, side: here };
-                self.join_partitions(&left, &PartitionedSide { stored, side: there }, &results)?;
+                let left = PartitionedSide {
+                    stored: self.partition_all(&here)?,
+                    side: here,
+                };
+                self.join_partitions(
+                    &left,
+                    &PartitionedSide {
+                        stored,
+                        side: there,
+                    },
+                    &results,
+                )?;
             }
         }
         sorted.merge()
@@ -113,7 +130,9 @@ impl HashJoin<'_> {
     /// The memory of hash tables, and of rows while they are partitioned.
     fn table_bytes(&self) -> usize {
         let usual = self.pass.gather.context.memory.engine_bytes() / 2;
-        test_bytes("FOREBAY_JOIN_BYTES").map_or(usual, |bytes| bytes as usize).max(1)
+        test_bytes("FOREBAY_JOIN_BYTES")
+            .map_or(usual, |bytes| bytes as usize)
+            .max(1)
     }
 
     fn threads(&self) -> usize {
@@ -126,7 +145,12 @@ impl HashJoin<'_> {
             RowsPerMatch::One => vec![last],
             RowsPerMatch::Each { .. } => vec![last, last - 1],
         };
-        SortSpec::new(schema.clone(), &by.into_iter().map(|place| (place, SortOptions::default())).collect::<Vec<_>>())
+        SortSpec::new(
+            schema.clone(),
+            &by.into_iter()
+                .map(|place| (place, SortOptions::default()))
+                .collect::<Vec<_>>(),
+        )
     }
 
     fn same_keys(&self) -> SameKeys {
@@ -146,7 +170,10 @@ impl HashJoin<'_> {
         let share = budget_bytes / side.plan.streams().max(1);
         let whole_keys = |keys: &EncodedKeys, row| keys.is_valid(row);
         let rows = self.partition_streams(side, share, whole_keys, PartitionWriter::finish)?;
-        if rows.iter().all(|rows| matches!(rows, PartitionedRows::Held(_))) {
+        if rows
+            .iter()
+            .all(|rows| matches!(rows, PartitionedRows::Held(_)))
+        {
             let held = rows.into_iter().flat_map(|rows| match rows {
                 PartitionedRows::Held(batches) => batches,
                 PartitionedRows::Stored(_) => Vec::new(),
@@ -156,14 +183,17 @@ impl HashJoin<'_> {
         let store = |rows: PartitionedRows| match rows {
             PartitionedRows::Stored(stored) => Ok(stored),
             PartitionedRows::Held(batches) => {
-                let mut writer = PartitionWriter::new(side.plan.schema(), self.pass.gather.scratch, share);
+                let mut writer =
+                    PartitionWriter::new(side.plan.schema(), self.pass.gather.scratch, share);
                 for batch in batches {
                     writer.push(&batch, &side.keys.encode(&batch)?, |_| true)?;
                 }
                 writer.finish_stored()
             }
         };
-        Ok(Sides::Stored(rows.into_iter().map(store).collect::<Result<_>>()?))
+        Ok(Sides::Stored(
+            rows.into_iter().map(store).collect::<Result<_>>()?,
+        ))
     }
 
     /// This side's rows, those with null keys among them.
@@ -181,7 +211,8 @@ impl HashJoin<'_> {
         finish: impl Fn(PartitionWriter) -> Result<T> + Sync,
     ) -> Result<Vec<T>> {
         let partition = |number: usize| {
-            let mut writer = PartitionWriter::new(side.plan.schema(), self.pass.gather.scratch, share);
+            let mut writer =
+                PartitionWriter::new(side.plan.schema(), self.pass.gather.scratch, share);
             self.pass.read_stream(&side.plan, number, &mut |batch| {
                 let keys = side.keys.encode(batch)?;
                 writer.push(batch, &keys, |row| keep(&keys, row))
@@ -206,10 +237,15 @@ impl HashJoin<'_> {
         if self.checks_here() {
             table.check_met();
         }
-        let probed = ProbedTable { table: &table, outputs: results.outputs };
+        let probed = ProbedTable {
+            table: &table,
+            outputs: results.outputs,
+        };
         let probe = |number: usize| {
             let batches = self.pass.stream_batches(&here.plan, number)?;
-            results.sorted.add(ProbeRows::new(self, &here.keys, probed, batches, |_| true))
+            results
+                .sorted
+                .add(ProbeRows::new(self, &here.keys, probed, batches, |_| true))
         };
         parallel_map(self.threads(), here.plan.streams(), &probe).map(drop)
     }
@@ -223,8 +259,16 @@ impl HashJoin<'_> {
         keep: impl Fn(u64) -> bool,
     ) -> Result<()> {
         let encoded = there.keys.encode(&batch)?;
-        let refuse = |row: usize| duplicate_key_fault(&self.join.other, &there.keys.text(&batch, row));
-        table.push(&there.keys, encoded, outputs.values(&batch)?, self.same_keys(), keep, refuse)
+        let refuse =
+            |row: usize| duplicate_key_fault(&self.join.other, &there.keys.text(&batch, row));
+        table.push(
+            &there.keys,
+            encoded,
+            outputs.values(&batch)?,
+            self.same_keys(),
+            keep,
+            refuse,
+        )
     }
 
     fn join_partitions(
@@ -234,10 +278,13 @@ impl HashJoin<'_> {
         results: &JoinResults<'_>,
     ) -> Result<()> {
         let need = |part: usize| {
-            let size = there.stored.iter().fold(PartitionSize::default(), |sum, stored| PartitionSize {
-                rows: sum.rows + stored.sizes[part].rows,
-                bytes: sum.bytes + stored.sizes[part].bytes,
-            });
+            let size = there
+                .stored
+                .iter()
+                .fold(PartitionSize::default(), |sum, stored| PartitionSize {
+                    rows: sum.rows + stored.sizes[part].rows,
+                    bytes: sum.bytes + stored.sizes[part].bytes,
+                });
             // A row, its encoded key and its entry.
             (size.bytes + size.bytes / 2) as usize + size.rows as usize * ENTRY_BYTES
         };
@@ -252,8 +299,15 @@ impl HashJoin<'_> {
                 SameKeys::Refused => needs[part].div_ceil(share).max(1) as u64,
                 SameKeys::Kept | SameKeys::Dropped => 1,
             };
-            let piece = |piece| PartitionPiece { partition: part, pieces, piece, table_bytes: share };
-            (0..pieces).map(piece).try_for_each(|piece| self.join_piece(here, there, piece, results))
+            let piece = |piece| PartitionPiece {
+                partition: part,
+                pieces,
+                piece,
+                table_bytes: share,
+            };
+            (0..pieces)
+                .map(piece)
+                .try_for_each(|piece| self.join_piece(here, there, piece, results))
         };
         parallel_map(threads, PARTITIONS, &join).map(drop)
     }
@@ -270,10 +324,17 @@ impl HashJoin<'_> {
         // Other bits than those that choose the partition.
         let keep = |hash: u64| own.pieces == 1 || (hash >> 46) % own.pieces == own.piece;
         let read = |stored: &[StoredPartitions]| -> Result<BatchIter> {
-            let streams = stored.iter().map(|stored| stored.read(own.partition)).collect::<Result<Vec<_>>>()?;
+            let streams = stored
+                .iter()
+                .map(|stored| stored.read(own.partition))
+                .collect::<Result<Vec<_>>>()?;
             Ok(Box::new(streams.into_iter().flatten()))
         };
-        let rows_of_partition: u64 = there.stored.iter().map(|stored| stored.sizes[own.partition].rows).sum();
+        let rows_of_partition: u64 = there
+            .stored
+            .iter()
+            .map(|stored| stored.sizes[own.partition].rows)
+            .sum();
         let rows_of_piece = rows_of_partition.div_ceil(own.pieces) as usize;
         let mut rows = read(&there.stored)?;
         let mut is_first = true;
@@ -293,8 +354,12 @@ impl HashJoin<'_> {
             if self.checks_here() {
                 table.check_met();
             }
-            let probed = ProbedTable { table: &table, outputs: results.outputs };
-            let mut probe = ProbeRows::new(self, &here.side.keys, probed, read(&here.stored)?, keep);
+            let probed = ProbedTable {
+                table: &table,
+                outputs: results.outputs,
+            };
+            let mut probe =
+                ProbeRows::new(self, &here.side.keys, probed, read(&here.stored)?, keep);
             if !is_first || more {
                 probe.remember_matches(&mut matched, !more);
             }
@@ -324,7 +389,9 @@ struct OutputSorters<'a> {
 
 impl<'a> OutputSorters<'a> {
     fn new(join: &HashJoin<'a>, schema: &SchemaRef) -> OutputSorters<'a> {
-        let MaterializePass { scratch, context, .. } = join.pass.gather;
+        let MaterializePass {
+            scratch, context, ..
+        } = join.pass.gather;
         let (order, idle) = (join.order(schema), Mutex::default());
         OutputSorters {
             scratch,
@@ -339,7 +406,9 @@ impl<'a> OutputSorters<'a> {
         let idle = lock(&self.idle)?.pop();
         let mut sorter = match idle {
             Some(sorter) => sorter,
-            None => SpillingSorter::new(&self.order, self.scratch, self.budget_bytes / self.threads)?,
+            None => {
+                SpillingSorter::new(&self.order, self.scratch, self.budget_bytes / self.threads)?
+            }
         };
         for batch in outputs {
             sorter.push(&batch?)?;
@@ -350,14 +419,21 @@ impl<'a> OutputSorters<'a> {
 
     fn merge(self) -> Result<BatchIter> {
         let sorters = self.idle.into_inner().map_err(|_| poisoned_lock())?;
-        let sorters: Vec<Mutex<Option<SpillingSorter>>> =
-            sorters.into_iter().map(|sorter| Mutex::new(Some(sorter))).collect();
+        let sorters: Vec<Mutex<Option<SpillingSorter>>> = sorters
+            .into_iter()
+            .map(|sorter| Mutex::new(Some(sorter)))
+            .collect();
         let finish = |number: usize| match lock(&sorters[number])?.take() {
             Some(sorter) => sorter.finish(),
             None => Ok(Vec::new()),
         };
         let runs = parallel_map(self.threads, sorters.len(), &finish)?;
-        merge_runs(&self.order, runs.into_iter().flatten().collect(), self.scratch, self.budget_bytes)
+        merge_runs(
+            &self.order,
+            runs.into_iter().flatten().collect(),
+            self.scratch,
+            self.budget_bytes,
+        )
     }
 }
 

@@ -90,9 +90,16 @@ impl PartitionWriter {
     }
 
     /// Adds rows; those for which `keep` is false are left out.
-    pub fn push(&mut self, batch: &RecordBatch, keys: &EncodedKeys, keep: impl Fn(usize) -> bool) -> Result<()> {
+    pub fn push(
+        &mut self,
+        batch: &RecordBatch,
+        keys: &EncodedKeys,
+        keep: impl Fn(usize) -> bool,
+    ) -> Result<()> {
         let batch = compact(batch)?;
-        let row_bytes = batch.get_array_memory_size().div_ceil(batch.num_rows().max(1));
+        let row_bytes = batch
+            .get_array_memory_size()
+            .div_ceil(batch.num_rows().max(1));
         let bytes = batch.num_rows() * (row_bytes + size_of::<(usize, usize)>());
         if self.held_bytes + bytes > self.budget_bytes && !self.held.is_empty() {
             self.flush()?;
@@ -113,7 +120,8 @@ impl PartitionWriter {
     /// Writes the rows that are held, gathered from batches that stay in the processor's caches.
     fn flush(&mut self) -> Result<()> {
         let scratch = self.scratch.clone();
-        self.write_blocks().map_err(|fault| scratch.locate_fault(fault))
+        self.write_blocks()
+            .map_err(|fault| scratch.locate_fault(fault))
     }
 
     fn write_blocks(&mut self) -> Result<()> {
@@ -136,7 +144,8 @@ impl PartitionWriter {
                 let places = &places[..places.partition_point(|(batch, _)| *batch < next)];
                 written[part] += places.len();
                 for places in places.chunks(BLOCK_ROWS_MAX) {
-                    file.writer.write(&interleave_record_batch(&held, places)?)?;
+                    file.writer
+                        .write(&interleave_record_batch(&held, places)?)?;
                     file.blocks[part].push(file.count);
                     file.count += 1;
                 }
@@ -158,7 +167,9 @@ impl PartitionWriter {
                 return Ok(PartitionedRows::Held(self.held));
             }
             places.sort_unstable();
-            let kept = places.chunks(BLOCK_ROWS_MAX).map(|places| Ok(interleave_record_batch(&held, places)?));
+            let kept = places
+                .chunks(BLOCK_ROWS_MAX)
+                .map(|places| Ok(interleave_record_batch(&held, places)?));
             return Ok(PartitionedRows::Held(kept.collect::<Result<_>>()?));
         }
         self.finish_stored().map(PartitionedRows::Stored)
@@ -167,11 +178,22 @@ impl PartitionWriter {
     /// The rows in a file.
     pub fn finish_stored(mut self) -> Result<StoredPartitions> {
         self.flush()?;
-        let PartitionWriter { file, scratch, sizes, .. } = self;
+        let PartitionWriter {
+            file,
+            scratch,
+            sizes,
+            ..
+        } = self;
         let mut file = file.ok_or_else(|| Fault::internal("partitions without a file"))?;
-        file.writer.finish().map_err(|error| scratch.locate_fault(error.into()))?;
+        file.writer
+            .finish()
+            .map_err(|error| scratch.locate_fault(error.into()))?;
         scratch.count_spilled(std::fs::metadata(&file.path).map_or(0, |meta| meta.len()));
-        Ok(StoredPartitions { path: file.path, blocks: file.blocks, sizes })
+        Ok(StoredPartitions {
+            path: file.path,
+            blocks: file.blocks,
+            sizes,
+        })
     }
 }
 
@@ -180,14 +202,20 @@ impl PartitionFile {
         let (file, path) = scratch.file()?.into_parts();
         let file = BufWriter::with_capacity(1 << 18, file);
         let writer = FileWriter::try_new_with_options(file, schema, compressed_ipc()?)?;
-        Ok(PartitionFile { writer, path, blocks: vec![Vec::new(); PARTITIONS], count: 0 })
+        Ok(PartitionFile {
+            writer,
+            path,
+            blocks: vec![Vec::new(); PARTITIONS],
+            count: 0,
+        })
     }
 }
 
 impl StoredPartitions {
     /// The rows of a partition, in order.
     pub fn read(&self, part: usize) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
-        let file = File::open(&self.path).map_err(|error| Fault::disk("partitioned rows cannot be read", error))?;
+        let file = File::open(&self.path)
+            .map_err(|error| Fault::disk("partitioned rows cannot be read", error))?;
         let mut reader = FileReader::try_new(BufReader::with_capacity(1 << 18, file), None)?;
         let lost = || Fault::internal("a block of partitioned rows is missing");
         Ok(self.blocks[part].clone().into_iter().map(move |block| {

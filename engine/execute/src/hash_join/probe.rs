@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array,
+    new_null_array,
 };
 use arrow::compute::{cast, interleave};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
@@ -46,21 +47,42 @@ impl JoinOutputs {
         if let RowsPerMatch::Each { .. } = join.rows {
             values.push((there.index_of(GatherOp::ROW)?, DataType::UInt64));
             let mut fields = schema.fields().to_vec();
-            fields.insert(fields.len() - 1, Arc::new(Field::new(MATCH, DataType::UInt64, true)));
+            fields.insert(
+                fields.len() - 1,
+                Arc::new(Field::new(MATCH, DataType::UInt64, true)),
+            );
             schema = Arc::new(Schema::new(fields));
         }
         let fields = values.iter().enumerate();
-        let fields = fields.map(|(number, (_, data_type))| Field::new(number.to_string(), data_type.clone(), true));
+        let fields = fields.map(|(number, (_, data_type))| {
+            Field::new(number.to_string(), data_type.clone(), true)
+        });
         let value_schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        let nulls = values.iter().map(|(_, data_type)| new_null_array(data_type, 1)).collect();
-        Ok(JoinOutputs { schema, values, value_schema, nulls, flag: join.join.matched.is_some() })
+        let nulls = values
+            .iter()
+            .map(|(_, data_type)| new_null_array(data_type, 1))
+            .collect();
+        Ok(JoinOutputs {
+            schema,
+            values,
+            value_schema,
+            nulls,
+            flag: join.join.matched.is_some(),
+        })
     }
 
     /// The columns that a table holds.
     pub fn values(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let columns = self.values.iter().map(|(place, data_type)| Ok(cast(batch.column(*place), data_type)?));
+        let columns = self
+            .values
+            .iter()
+            .map(|(place, data_type)| Ok(cast(batch.column(*place), data_type)?));
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        Ok(RecordBatch::try_new_with_options(self.value_schema.clone(), columns.collect::<Result<_>>()?, &options)?)
+        Ok(RecordBatch::try_new_with_options(
+            self.value_schema.clone(),
+            columns.collect::<Result<_>>()?,
+            &options,
+        )?)
     }
 }
 
@@ -113,21 +135,47 @@ struct PickedRows {
 }
 
 impl<'p, K: Fn(u64) -> bool> ProbeRows<'p, K> {
-    pub fn new(join: &'p HashJoin<'p>, keys: &'p JoinKeys, probed: ProbedTable<'p>, rows: BatchIter, keep: K) -> Self {
+    pub fn new(
+        join: &'p HashJoin<'p>,
+        keys: &'p JoinKeys,
+        probed: ProbedTable<'p>,
+        rows: BatchIter,
+        keep: K,
+    ) -> Self {
         let ProbedTable { table, outputs } = probed;
         let (bytes, count) = table
             .batches()
             .iter()
-            .fold((0, 0), |(bytes, count), batch| (bytes + batch.get_array_memory_size(), count + batch.num_rows()));
+            .fold((0, 0), |(bytes, count), batch| {
+                (
+                    bytes + batch.get_array_memory_size(),
+                    count + batch.num_rows(),
+                )
+            });
         let row_bytes = size_of::<u64>() + bytes.checked_div(count).unwrap_or(0);
         let batch_rows = (BATCH_BYTES / row_bytes).clamp(1, BATCH_ROWS);
         let (current, matches, failed) = (None, None, false);
-        ProbeRows { join, keys, table, outputs, rows, keep, batch_rows, current, matches, failed }
+        ProbeRows {
+            join,
+            keys,
+            table,
+            outputs,
+            rows,
+            keep,
+            batch_rows,
+            current,
+            matches,
+            failed,
+        }
     }
 
     /// The table holds one of several blocks of the other side: a row without a match comes out with the last one.
     pub fn remember_matches(&mut self, matched: &'p mut Vec<bool>, is_last: bool) {
-        self.matches = Some(MatchMemory { matched, first: 0, is_last });
+        self.matches = Some(MatchMemory {
+            matched,
+            first: 0,
+            is_last,
+        });
     }
 
     fn next_outputs(&mut self) -> Result<Option<RecordBatch>> {
@@ -162,8 +210,17 @@ impl<'p, K: Fn(u64) -> bool> ProbeRows<'p, K> {
                 matches.matched.resize(rows, false);
             }
         }
-        let positions = batch.column(batch.num_columns() - 1).as_primitive::<UInt64Type>().clone();
-        Ok(CurrentBatch { positions, keys: self.keys.encode(&batch)?, batch, row: 0, next: None })
+        let positions = batch
+            .column(batch.num_columns() - 1)
+            .as_primitive::<UInt64Type>()
+            .clone();
+        Ok(CurrentBatch {
+            positions,
+            keys: self.keys.encode(&batch)?,
+            batch,
+            row: 0,
+            next: None,
+        })
     }
 
     /// Looks up rows until the output batch is full.
@@ -174,7 +231,10 @@ impl<'p, K: Fn(u64) -> bool> ProbeRows<'p, K> {
                 current.row += 1;
                 continue;
             }
-            let entry = current.next.take().or_else(|| self.table.find(&current.keys, row));
+            let entry = current
+                .next
+                .take()
+                .or_else(|| self.table.find(&current.keys, row));
             let mut push = |entry| {
                 picked.entries.push(entry);
                 picked.positions.push(current.positions.value(row));
@@ -223,7 +283,13 @@ impl<'p, K: Fn(u64) -> bool> ProbeRows<'p, K> {
     fn outputs_of(&self, picked: PickedRows) -> Result<RecordBatch> {
         let mut columns: Vec<ArrayRef> = Vec::new();
         if self.outputs.flag {
-            columns.push(Arc::new(picked.entries.iter().map(|entry| Some(entry.is_some())).collect::<BooleanArray>()));
+            columns.push(Arc::new(
+                picked
+                    .entries
+                    .iter()
+                    .map(|entry| Some(entry.is_some()))
+                    .collect::<BooleanArray>(),
+            ));
         }
         if !self.outputs.values.is_empty() {
             let place = |entry: &Option<u32>| {
@@ -234,7 +300,11 @@ impl<'p, K: Fn(u64) -> bool> ProbeRows<'p, K> {
             };
             let picks: Vec<(usize, usize)> = picked.entries.iter().map(place).collect();
             for (column, null) in self.outputs.nulls.iter().enumerate() {
-                let held = self.table.batches().iter().map(|batch| batch.column(column).as_ref());
+                let held = self
+                    .table
+                    .batches()
+                    .iter()
+                    .map(|batch| batch.column(column).as_ref());
                 let arrays: Vec<&dyn Array> = std::iter::once(null.as_ref()).chain(held).collect();
                 columns.push(interleave(&arrays, &picks)?);
             }
@@ -251,7 +321,10 @@ impl<K: Fn(u64) -> bool> Iterator for ProbeRows<'_, K> {
         if self.failed {
             return None;
         }
-        let next = self.next_outputs().map_err(|fault: Fault| self.join.place(fault)).transpose();
+        let next = self
+            .next_outputs()
+            .map_err(|fault: Fault| self.join.place(fault))
+            .transpose();
         self.failed = matches!(next, Some(Err(_)));
         next
     }

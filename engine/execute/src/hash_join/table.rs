@@ -48,7 +48,11 @@ pub enum SameKeys {
 impl JoinTable {
     /// An empty table with room for the index of some rows.
     pub fn with_room(rows: usize) -> Self {
-        JoinTable { places: Vec::with_capacity(rows), first: HashTable::with_capacity(rows), ..JoinTable::default() }
+        JoinTable {
+            places: Vec::with_capacity(rows),
+            first: HashTable::with_capacity(rows),
+            ..JoinTable::default()
+        }
     }
 
     /// Bytes of the rows, their keys and the index.
@@ -76,10 +80,17 @@ impl JoinTable {
                 continue;
             }
             let key_of = |(batch, at): (u32, u32)| match batch == number {
-                true => encoded.rows.row(if at as usize == kept.len() { row } else { kept[at as usize] as usize }),
+                true => encoded.rows.row(if at as usize == kept.len() {
+                    row
+                } else {
+                    kept[at as usize] as usize
+                }),
                 false => known[batch as usize].row(at as usize),
             };
-            let found = self.first.find(hash, |first| key_of(places[*first as usize]) == key).copied();
+            let found = self
+                .first
+                .find(hash, |first| key_of(places[*first as usize]) == key)
+                .copied();
             let entry = places.len() as u32;
             match (found, same) {
                 (None, _) => {}
@@ -96,7 +107,8 @@ impl JoinTable {
                 self.last.push(entry);
             }
             if found.is_none() {
-                let hash_of = |entry: &u32| JoinKeys::hash(key_of(places[*entry as usize]).as_ref());
+                let hash_of =
+                    |entry: &u32| JoinKeys::hash(key_of(places[*entry as usize]).as_ref());
                 self.first.insert_unique(hash, entry, hash_of);
             }
             kept.push(row as u32);
@@ -106,7 +118,10 @@ impl JoinTable {
         }
         let (values, rows) = match kept.len() == values.num_rows() {
             true => (values, encoded.rows),
-            false => (take_batch(&values, &UInt32Array::from(kept.clone()))?, keys.copy_rows(&encoded.rows, &kept)),
+            false => (
+                take_batch(&values, &UInt32Array::from(kept.clone()))?,
+                keys.copy_rows(&encoded.rows, &kept),
+            ),
         };
         self.bytes += values.get_array_memory_size() + rows.size() + kept.len() * ENTRY_BYTES;
         self.batches.push(values);
@@ -129,17 +144,24 @@ impl JoinTable {
             let (batch, row) = self.places[entry as usize];
             self.keys[batch as usize].row(row as usize)
         };
-        self.first.find(keys.hashes[row], |first| key_of(*first) == key).copied()
+        self.first
+            .find(keys.hashes[row], |first| key_of(*first) == key)
+            .copied()
     }
 
     /// The next entry of the same key.
     pub fn next(&self, entry: u32) -> Option<u32> {
-        self.next.get(entry as usize).copied().filter(|next| *next != END)
+        self.next
+            .get(entry as usize)
+            .copied()
+            .filter(|next| *next != END)
     }
 
     /// Marks an entry as met; returns whether it was met before.
     pub fn meet(&self, entry: u32) -> bool {
-        self.met.get(entry as usize).is_some_and(|met| met.swap(true, Ordering::Relaxed))
+        self.met
+            .get(entry as usize)
+            .is_some_and(|met| met.swap(true, Ordering::Relaxed))
     }
 
     /// The batch and the row of an entry.

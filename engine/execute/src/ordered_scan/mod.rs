@@ -15,7 +15,9 @@ use forebay_model::{Chunk, Fault, Result};
 use forebay_plan::{Carry, ColumnScan, OpChain, OpId, WindowRowOrder};
 use forebay_window::WindowPlan;
 
-pub use self::ranges::{ADVANCE_SHARE, PartitionStrategy, RangePlan, bytes_min, lane_of_range, range_bytes_min};
+pub use self::ranges::{
+    ADVANCE_SHARE, PartitionStrategy, RangePlan, bytes_min, lane_of_range, range_bytes_min,
+};
 pub use self::relay::WindowRestore;
 pub use self::run::{CheckpointHook, PendingUnits, RangeExecution, UnitResults};
 pub use self::timeline::SpanTimeline;
@@ -96,18 +98,33 @@ impl OrderedScan<'_> {
     /// Attaches the outputs of sorted windows to the rows of a span.
     pub fn attach_sorted(&self, task: SpanRef, carry: &mut Carry) -> Result<()> {
         let stream = self.scans[task.scan].streams.first();
-        let stream = &stream.ok_or_else(|| Fault::internal("a scan without a stream"))?.stream;
+        let stream = &stream
+            .ok_or_else(|| Fault::internal("a scan without a stream"))?
+            .stream;
         let sorted = self.context.sorted_for(stream, self.chains[task.scan])?;
-        sorted.iter().try_for_each(|sorted| sorted.attach(task.span, carry))
+        sorted
+            .iter()
+            .try_for_each(|sorted| sorted.attach(task.span, carry))
     }
 
     /// Advances the window state over the rows of some spans; false if the pass was stopped.
-    pub fn advance_over(&self, tasks: &[SpanRef], cursor: ScanCursor<'_>, stop: &AtomicBool) -> Result<bool> {
-        self.for_each_chunk_group(tasks, ReadMode::Remembered, cursor, stop, &mut |scan, chunks, carry| {
-            let advanced = self.chains[scan].advance(chunks, carry);
-            advanced.map_err(|fault| self.context.state.record_order_failure(carry, fault))?;
-            self.context.memory.check()
-        })
+    pub fn advance_over(
+        &self,
+        tasks: &[SpanRef],
+        cursor: ScanCursor<'_>,
+        stop: &AtomicBool,
+    ) -> Result<bool> {
+        self.for_each_chunk_group(
+            tasks,
+            ReadMode::Remembered,
+            cursor,
+            stop,
+            &mut |scan, chunks, carry| {
+                let advanced = self.chains[scan].advance(chunks, carry);
+                advanced.map_err(|fault| self.context.state.record_order_failure(carry, fault))?;
+                self.context.memory.check()
+            },
+        )
     }
 
     /// Passes the chunks of some spans to `take`, with their scans, in groups; false if the pass was stopped.
@@ -123,13 +140,23 @@ impl OrderedScan<'_> {
         for tasks in tasks.chunk_by(|task, next| task.scan == next.scan) {
             let scan = tasks[0].scan;
             let chain = self.chains[scan];
-            let rows_max = group_rows_max(self.chunk_rows_max(chain), chain, self.context.memory, self.context.threads);
+            let rows_max = group_rows_max(
+                self.chunk_rows_max(chain),
+                chain,
+                self.context.memory,
+                self.context.threads,
+            );
             let mut open = |task: &SpanRef, carry: &mut Carry| {
                 self.attach_sorted(*task, carry)?;
                 reads.chunks(*task, columns)
             };
             let mut take = |chunks: &[Chunk], carry: &mut Carry| take(scan, chunks, carry);
-            let groups = ChunkGroups { tasks, rows_max, stop, memory: self.context.memory };
+            let groups = ChunkGroups {
+                tasks,
+                rows_max,
+                stop,
+                memory: self.context.memory,
+            };
             if !groups.for_each(carry, &mut open, &mut take)? {
                 return Ok(false);
             }

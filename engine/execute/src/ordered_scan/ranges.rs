@@ -57,13 +57,26 @@ pub struct RangePlan {
 impl RangePlan {
     /// The reads of the range, in order, as far as they are known before it begins.
     pub fn planned_reads(&self, tasks: &[SpanRef], todo: &[WorkUnit]) -> Vec<(SpanRef, ReadMode)> {
-        let before = if let WindowInit::Halo(halo) = &self.start { halo.as_slice() } else { &[] };
+        let before = if let WindowInit::Halo(halo) = &self.start {
+            halo.as_slice()
+        } else {
+            &[]
+        };
         let before = before.iter().flat_map(|before| &tasks[before.clone()]);
-        let mut readings: Vec<(SpanRef, ReadMode)> = before.map(|task| (*task, ReadMode::Remembered)).collect();
+        let mut readings: Vec<(SpanRef, ReadMode)> =
+            before.map(|task| (*task, ReadMode::Remembered)).collect();
         let mut at = self.from;
         for part in &todo[self.parts.clone()] {
-            readings.extend(tasks[at..part.tasks.start].iter().map(|task| (*task, ReadMode::Remembered)));
-            readings.extend(tasks[part.tasks.clone()].iter().map(|task| (*task, ReadMode::All)));
+            readings.extend(
+                tasks[at..part.tasks.start]
+                    .iter()
+                    .map(|task| (*task, ReadMode::Remembered)),
+            );
+            readings.extend(
+                tasks[part.tasks.clone()]
+                    .iter()
+                    .map(|task| (*task, ReadMode::All)),
+            );
             at = part.tasks.end;
         }
         readings
@@ -77,7 +90,11 @@ pub enum PartitionStrategy {
     Each,
     /// `rows` lanes of `each` ranges, where each range of a lane continues the range before it. The lanes end together
     /// if advancing over rows costs a share of `advance` of executing them.
-    Evenly { rows: usize, each: usize, advance: f64 },
+    Evenly {
+        rows: usize,
+        each: usize,
+        advance: f64,
+    },
     /// Rounds of `slots` ranges, each smaller than those of the round before: slots that finish large ranges take small
     /// ones, so that all end together.
     Falling { slots: usize },
@@ -85,13 +102,26 @@ pub enum PartitionStrategy {
 
 impl OrderedScan<'_> {
     /// The ranges of the threads of this process.
-    pub fn local_ranges(&self, pending: &PendingUnits<'_>, threads: usize) -> Result<Vec<RangePlan>> {
+    pub fn local_ranges(
+        &self,
+        pending: &PendingUnits<'_>,
+        threads: usize,
+    ) -> Result<Vec<RangePlan>> {
         let cut = if self.is_ordered() {
-            PartitionStrategy::Evenly { rows: threads, each: 1, advance: ADVANCE_SHARE_HELPED }
+            PartitionStrategy::Evenly {
+                rows: threads,
+                each: 1,
+                advance: ADVANCE_SHARE_HELPED,
+            }
         } else {
             PartitionStrategy::Each
         };
-        self.plan_ranges(pending.units, pending.line, cut, &self.find_checkpoint(pending))
+        self.plan_ranges(
+            pending.units,
+            pending.line,
+            cut,
+            &self.find_checkpoint(pending),
+        )
     }
 
     /// Divides work units into ranges of neighbours. `kept` returns the id and the bytes of the checkpoint before a
@@ -104,38 +134,60 @@ impl OrderedScan<'_> {
         kept: &dyn Fn(usize) -> Result<Option<(ContentId, u64)>>,
     ) -> Result<Vec<RangePlan>> {
         let (history, line_needs_all) = (&line.history, line.needs_all());
-        let bytes: Vec<u64> = parts.iter().map(|part| history.bytes(part.tasks.clone())).collect();
+        let bytes: Vec<u64> = parts
+            .iter()
+            .map(|part| history.bytes(part.tasks.clone()))
+            .collect();
         let total: u64 = bytes.iter().sum();
-        let of = |ranges: usize, least: u64| ranges.min((total / least) as usize).clamp(1, parts.len().max(1));
+        let of = |ranges: usize, least: u64| {
+            ranges
+                .min((total / least) as usize)
+                .clamp(1, parts.len().max(1))
+        };
         let at_most = |ranges: usize| of(ranges, range_bytes_min());
         // The bytes of the largest halo, with a given number of ranges.
         let halo = |ranges: usize| {
             let at = |range: usize| range * parts.len() / ranges;
-            (0..ranges).filter_map(|range| history.halo_bytes(&parts[at(range)..at(range + 1)])).max()
+            (0..ranges)
+                .filter_map(|range| history.halo_bytes(&parts[at(range)..at(range + 1)]))
+                .max()
         };
         let has_halo = halo(1).is_some();
         let count = match cut {
             PartitionStrategy::Each => parts.len(),
             // Tests have little data and need ranges.
-            PartitionStrategy::Evenly { rows, each, .. } if !has_halo || range_bytes_min() < HALO_RANGE_BYTES_MIN => {
+            PartitionStrategy::Evenly { rows, each, .. }
+                if !has_halo || range_bytes_min() < HALO_RANGE_BYTES_MIN =>
+            {
                 at_most(rows * each)
             }
             // Each range reads its halo in addition; idle threads take over a part of the work.
             PartitionStrategy::Evenly { rows: threads, .. } => {
                 let cost = |ranges: &usize| {
-                    let own = if *ranges < threads { self.computing } else { 1.0 };
+                    let own = if *ranges < threads {
+                        self.computing
+                    } else {
+                        1.0
+                    };
                     let before = HALO_SHARE * halo(*ranges).unwrap_or(0) as f64;
                     let longest = own * (before + total as f64 / *ranges as f64);
                     let mean = (before * *ranges as f64 + total as f64) / threads as f64;
                     longest.max(mean) as u64
                 };
-                (1..=of(threads, HALO_RANGE_BYTES_MIN)).min_by_key(cost).unwrap_or(1)
+                (1..=of(threads, HALO_RANGE_BYTES_MIN))
+                    .min_by_key(cost)
+                    .unwrap_or(1)
             }
             PartitionStrategy::Falling { slots } => {
                 // Halos cost more than workers that end at different times, and less than workers without work.
-                let is_worth = |ranges: &usize| total / *ranges as u64 >= halo(*ranges).unwrap_or(0) * HALOS_PER_RANGE;
+                let is_worth = |ranges: &usize| {
+                    total / *ranges as u64 >= halo(*ranges).unwrap_or(0) * HALOS_PER_RANGE
+                };
                 let most = at_most(slots * ROUNDS);
-                (slots..=most).rev().find(is_worth).unwrap_or(most.min(slots))
+                (slots..=most)
+                    .rev()
+                    .find(is_worth)
+                    .unwrap_or(most.min(slots))
             }
         };
         let grouped = cut != PartitionStrategy::Each;
@@ -153,7 +205,8 @@ impl OrderedScan<'_> {
         for (index, part) in parts.iter().enumerate() {
             // The spans in between are advanced over in any case, unless there is a checkpoint behind them.
             let goes_on = || Ok::<_, Fault>(line_needs_all && kept(part.tasks.start)?.is_none());
-            let follows = index > 0 && (parts[index - 1].tasks.end == part.tasks.start || goes_on()?);
+            let follows =
+                index > 0 && (parts[index - 1].tasks.end == part.tasks.start || goes_on()?);
             let full = !grouped || seen as f64 + bytes[index] as f64 / 2.0 > goal;
             seen += bytes[index];
             match ranges.last_mut() {
@@ -174,7 +227,12 @@ impl OrderedScan<'_> {
                 WindowInit::Halo(halo) => history.covers_retention(halo, from),
                 WindowInit::Fresh | WindowInit::Kept(_) | WindowInit::Carried => true,
             };
-            Ok(RangePlan { parts: range, from, start, is_whole })
+            Ok(RangePlan {
+                parts: range,
+                from,
+                start,
+                is_whole,
+            })
         };
         ranges.into_iter().map(range).collect()
     }
@@ -190,7 +248,9 @@ impl OrderedScan<'_> {
             return Ok(WindowInit::Fresh);
         }
         Ok(match (kept(tasks.start)?, history.halo_of(&tasks)) {
-            (Some((_, bytes)), Some(halo)) if bytes > history.bytes_of(&halo) => WindowInit::Halo(halo),
+            (Some((_, bytes)), Some(halo)) if bytes > history.bytes_of(&halo) => {
+                WindowInit::Halo(halo)
+            }
             (Some((id, _)), _) => WindowInit::Kept(id),
             (None, Some(halo)) => WindowInit::Halo(halo),
             (None, None) => WindowInit::Carried,

@@ -15,7 +15,8 @@ impl OrderedScan<'_> {
     /// Announces the spans that are read, in order.
     pub fn plan_reads(&self, reads: impl Iterator<Item = (SpanRef, ReadMode)>) -> Result<()> {
         for (task, columns) in reads {
-            self.ahead.plan([((task, columns), self.planned_span(task, columns)?)])?;
+            self.ahead
+                .plan([((task, columns), self.planned_span(task, columns)?)])?;
         }
         Ok(())
     }
@@ -23,13 +24,23 @@ impl OrderedScan<'_> {
     fn planned_span(&self, task: SpanRef, columns: ReadMode) -> Result<PlannedSpan> {
         let request = Arc::new(self.span_request(task, columns)?);
         let input = self.context.input(self.scans[task.scan].base)?.clone();
-        Ok(PlannedSpan { input, span: task.span, request })
+        Ok(PlannedSpan {
+            input,
+            span: task.span,
+            request,
+        })
     }
 
     fn span_request(&self, task: SpanRef, columns: ReadMode) -> Result<ScanRequest> {
         let (scan, chain) = (&self.scans[task.scan], self.chains[task.scan]);
         let input = self.context.input(scan.base)?;
-        let mut request = scan_request(self.context.program, scan, input, self.chunk_rows_max(chain), false);
+        let mut request = scan_request(
+            self.context.program,
+            scan,
+            input,
+            self.chunk_rows_max(chain),
+            false,
+        );
         if columns == ReadMode::Remembered {
             request.columns = chain.advance_columns().to_vec();
         }
@@ -42,9 +53,15 @@ impl OrderedScan<'_> {
         let span = &input.dataset.spans[task.span];
         let label = span.label();
         reading(&label);
-        let open = || input.source.open(self.context.io, span, &self.span_request(task, columns)?);
+        let open = || {
+            input
+                .source
+                .open(self.context.io, span, &self.span_request(task, columns)?)
+        };
         let chunks = self.ahead.take(self.context.io, (task, columns), open)?;
-        Ok(Box::new(chunks.map(move |chunk| chunk.map_err(|fault| fault.file(&*label)))))
+        Ok(Box::new(chunks.map(move |chunk| {
+            chunk.map_err(|fault| fault.file(&*label))
+        })))
     }
 }
 

@@ -35,23 +35,36 @@ impl CarryRelay<'_> {
     pub fn carry_at(&self, range: usize, reads: &dyn RangeReader) -> Result<Option<Carry>> {
         let RangePlan { start, from, .. } = &self.ranges[range];
         if *start != WindowInit::Carried {
-            return self.sequence.init_windows(self.tasks, start, *from, &self.restore, reads);
+            return self
+                .sequence
+                .init_windows(self.tasks, start, *from, &self.restore, reads);
         }
         let advance = |mut carry: Carry, from: usize, to: usize| {
             let is_whole = {
-                let cursor = ScanCursor { carry: &mut carry, reads };
-                self.sequence.advance_over(&self.tasks[from..to], cursor, self.restore.stop)?
+                let cursor = ScanCursor {
+                    carry: &mut carry,
+                    reads,
+                };
+                self.sequence
+                    .advance_over(&self.tasks[from..to], cursor, self.restore.stop)?
             };
             Ok(is_whole.then_some(carry))
         };
-        self.found.state_at(*from, || self.first_carry(), advance, Carry::fork)
+        self.found
+            .state_at(*from, || self.first_carry(), advance, Carry::fork)
     }
 
     /// The window state from which the first handed-over state is computed: the nearest checkpoint, or none.
     fn first_carry(&self) -> Result<(usize, Carry)> {
-        let first = self.ranges.iter().position(|range| range.start == WindowInit::Carried).unwrap_or(0);
+        let first = self
+            .ranges
+            .iter()
+            .position(|range| range.start == WindowInit::Carried)
+            .unwrap_or(0);
         for known in self.ranges[..first].iter().rev() {
-            let WindowInit::Kept(id) = &known.start else { continue };
+            let WindowInit::Kept(id) = &known.start else {
+                continue;
+            };
             if let Some(kept) = (self.restore.kept)(*id)? {
                 return Ok((known.from, kept));
             }
@@ -81,11 +94,20 @@ impl OrderedScan<'_> {
                 None => std::slice::from_ref(&all),
             },
             WindowInit::Carried => {
-                return Err(Fault::internal("a range that continues another range was started alone"));
+                return Err(Fault::internal(
+                    "a range that continues another range was started alone",
+                ));
             }
         };
         for tasks in before.iter().map(|before| &tasks[before.clone()]) {
-            if !self.advance_over(tasks, ScanCursor { carry: &mut carry, reads }, restore.stop)? {
+            if !self.advance_over(
+                tasks,
+                ScanCursor {
+                    carry: &mut carry,
+                    reads,
+                },
+                restore.stop,
+            )? {
                 return Ok(None);
             }
         }

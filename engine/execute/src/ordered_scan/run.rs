@@ -65,7 +65,8 @@ impl OrderedScan<'_> {
         pending: &PendingUnits<'_>,
         threads: usize,
         workers: Option<&RemoteExecutor<'_>>,
-        work: impl Fn(&WorkUnit, &mut Carry, &AtomicBool, CheckpointHook<'_>) -> Result<Option<T>> + Sync,
+        work: impl Fn(&WorkUnit, &mut Carry, &AtomicBool, CheckpointHook<'_>) -> Result<Option<T>>
+        + Sync,
     ) -> Result<UnitResults<T>> {
         if let Some(workers) = workers
             && let Some(done) = self.run_on_workers(pending, workers)?
@@ -74,11 +75,19 @@ impl OrderedScan<'_> {
         }
         let ranges = self.local_ranges(pending, threads)?;
         let reads = |_| Box::new(self) as Box<dyn RangeReader>;
-        let work = |part: &WorkUnit, cursor: ScanCursor<'_>, stop: &AtomicBool, seal: CheckpointHook<'_>| {
-            work(part, cursor.carry, stop, seal)
-        };
+        let work =
+            |part: &WorkUnit,
+             cursor: ScanCursor<'_>,
+             stop: &AtomicBool,
+             seal: CheckpointHook<'_>| { work(part, cursor.carry, stop, seal) };
         let budget = WindowBudget::new(self.context.memory.states_bytes());
-        let execution = RangeExecution { ranges: &ranges, threads, reads: &reads, around: &|ranges| ranges(), budget };
+        let execution = RangeExecution {
+            ranges: &ranges,
+            threads,
+            reads: &reads,
+            around: &|ranges| ranges(),
+            budget,
+        };
         self.run_on_threads(pending, execution, work)
     }
 
@@ -86,16 +95,31 @@ impl OrderedScan<'_> {
     pub fn run_on_threads<'r, T: Send>(
         &self,
         pending: &PendingUnits<'_>,
-        RangeExecution { ranges, threads, reads, around, budget }: RangeExecution<'_, 'r>,
-        work: impl Fn(&WorkUnit, ScanCursor<'_>, &AtomicBool, CheckpointHook<'_>) -> Result<Option<T>> + Sync,
+        RangeExecution {
+            ranges,
+            threads,
+            reads,
+            around,
+            budget,
+        }: RangeExecution<'_, 'r>,
+        work: impl Fn(&WorkUnit, ScanCursor<'_>, &AtomicBool, CheckpointHook<'_>) -> Result<Option<T>>
+        + Sync,
     ) -> Result<UnitResults<T>> {
-        let PendingUnits { line, operation, store, scratch, units: todo } = *pending;
+        let PendingUnits {
+            line,
+            operation,
+            store,
+            scratch,
+            units: todo,
+        } = *pending;
         let SpanTimeline { tasks, history, .. } = line;
         let windows = self.checkpointed_windows();
         let stop = AtomicBool::new(false);
         let threads = threads.min(ranges.len()).max(1);
         let none = BTreeMap::new();
-        let carried = ranges.iter().filter(|range| range.start == WindowInit::Carried);
+        let carried = ranges
+            .iter()
+            .filter(|range| range.start == WindowInit::Carried);
         let kept = |id| {
             let windows = windows.as_ref().unwrap_or(&none);
             store.get_carry(id, |input| Carry::decode(windows, &budget, input))
@@ -104,7 +128,11 @@ impl OrderedScan<'_> {
             sequence: self,
             tasks,
             ranges,
-            restore: WindowRestore { budget: &budget, kept: &kept, stop: &stop },
+            restore: WindowRestore {
+                budget: &budget,
+                kept: &kept,
+                stop: &stop,
+            },
             found: HandOff::new(carried.map(|range| range.from)),
         };
         let next = AtomicUsize::new(0);
@@ -114,11 +142,20 @@ impl OrderedScan<'_> {
         let end = end.map(|windows| (windows, history.carry_id(operation, tasks.len())));
         let range = |number: usize, range: &RangePlan| {
             let reads = &*reads(number);
-            let Some(mut carry) = carries.carry_at(number, reads)? else { return Ok(false) };
+            let Some(mut carry) = carries.carry_at(number, reads)? else {
+                return Ok(false);
+            };
             let mut at = range.from;
             for part in &todo[range.parts.clone()] {
                 let before = &tasks[at..part.tasks.start];
-                if !self.advance_over(before, ScanCursor { carry: &mut carry, reads }, &stop)? {
+                if !self.advance_over(
+                    before,
+                    ScanCursor {
+                        carry: &mut carry,
+                        reads,
+                    },
+                    &stop,
+                )? {
                     return Ok(false);
                 }
                 let seal = |carry: &Carry| match end {
@@ -127,13 +164,26 @@ impl OrderedScan<'_> {
                     }
                     _ => Ok(()),
                 };
-                let Some(done) = work(part, ScanCursor { carry: &mut carry, reads }, &stop, &seal)? else {
+                let Some(done) = work(
+                    part,
+                    ScanCursor {
+                        carry: &mut carry,
+                        reads,
+                    },
+                    &stop,
+                    &seal,
+                )?
+                else {
                     return Ok(false);
                 };
                 lock(&found)?.0.insert(part.tasks.start, done);
                 at = part.tasks.end;
             }
-            if range.parts.end == todo.len() && todo.last().is_some_and(|part| part.tasks.end == tasks.len()) {
+            if range.parts.end == todo.len()
+                && todo
+                    .last()
+                    .is_some_and(|part| part.tasks.end == tasks.len())
+            {
                 lock(&found)?.1 = carry.gaps();
             }
             Ok(true)
@@ -141,7 +191,9 @@ impl OrderedScan<'_> {
         let each = || {
             while !stop.load(Ordering::Relaxed) {
                 let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(next) = ranges.get(number) else { break };
+                let Some(next) = ranges.get(number) else {
+                    break;
+                };
                 let done = catch_panic(|| range(number, next));
                 if !matches!(done, Ok(true)) {
                     stop.store(true, Ordering::Relaxed);
@@ -155,6 +207,10 @@ impl OrderedScan<'_> {
         done.into_iter().collect::<Result<()>>()?;
         let (parts, gaps) = found.into_inner().map_err(|_| poisoned_lock())?;
         let end = end.filter(|_| ranges.last().is_none_or(|range| range.is_whole));
-        Ok(UnitResults { parts, gaps, carry: end.map(|(_, id)| id) })
+        Ok(UnitResults {
+            parts,
+            gaps,
+            carry: end.map(|(_, id)| id),
+        })
     }
 }

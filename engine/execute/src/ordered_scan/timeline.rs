@@ -2,7 +2,8 @@
 
 use forebay_model::{ColumnExtent, ContentId, IdBuilder, Result};
 use forebay_plan::{
-    ChainWindow, ColumnScan, OpChain, OpId, OpStream, PlanOp, WindowRowOrder, base_column, span_extents,
+    ChainWindow, ColumnScan, OpChain, OpId, OpStream, PlanOp, WindowRowOrder, base_column,
+    span_extents,
 };
 use forebay_window::WindowReach;
 
@@ -29,13 +30,17 @@ impl OrderedScan<'_> {
         let tasks = self.span_refs()?;
         let digests = self.context.span_digests(self.scans)?;
         let past = match self.is_ordered() {
-            true => self.halo_index(&tasks)?.map_or(SpanDependency::Everything, SpanDependency::Halos),
+            true => self
+                .halo_index(&tasks)?
+                .map_or(SpanDependency::Everything, SpanDependency::Halos),
             false => SpanDependency::Nothing,
         };
         // Sorted rows may depend on spans behind them.
         let windows = self.chains.iter().flat_map(|chain| chain.windows());
-        let sorted: Vec<OpId> =
-            windows.filter(|window| window.row_order == WindowRowOrder::Sorted).map(|window| window.op).collect();
+        let sorted: Vec<OpId> = windows
+            .filter(|window| window.row_order == WindowRowOrder::Sorted)
+            .map(|window| window.op)
+            .collect();
         let sorted = (!sorted.is_empty()).then(|| {
             let mut id = IdBuilder::new("ways");
             sorted.iter().for_each(|op| {
@@ -46,7 +51,10 @@ impl OrderedScan<'_> {
         let windows = self.chains.iter().flat_map(|chain| chain.windows());
         let joins = windows.filter_map(|window| self.context.state.time_join(window));
         let joined = joins.map(|join| join.joined_spans(tasks.len())).collect();
-        Ok(SpanTimeline { history: SpanIndex::new(digests, past, sorted).with_joined(joined), tasks })
+        Ok(SpanTimeline {
+            history: SpanIndex::new(digests, past, sorted).with_joined(joined),
+            tasks,
+        })
     }
 
     /// Finds the checkpoint of the window state before a span: its id and its bytes.
@@ -55,10 +63,19 @@ impl OrderedScan<'_> {
         pending: &PendingUnits<'k>,
     ) -> impl Fn(usize) -> Result<Option<(ContentId, u64)>> + use<'k> {
         let has_windows = self.checkpointed_windows().is_some();
-        let PendingUnits { line, operation, store, .. } = *pending;
+        let PendingUnits {
+            line,
+            operation,
+            store,
+            ..
+        } = *pending;
         move |task| {
             let id = line.history.carry_id(operation, task);
-            let bytes = if has_windows { store.carry_bytes(id)? } else { None };
+            let bytes = if has_windows {
+                store.carry_bytes(id)?
+            } else {
+                None
+            };
             Ok(bytes.map(|bytes| (id, bytes)))
         }
     }
@@ -78,12 +95,18 @@ impl OrderedScan<'_> {
             }
         }
         let same = reaches.windows(2).all(|pair| pair[0] == pair[1]);
-        let Some(reach) = reaches.pop().filter(|_| same) else { return Ok(None) };
-        let (Some((column, _)), WindowReach::Ticks(distances)) = (column, reach) else { return Ok(None) };
+        let Some(reach) = reaches.pop().filter(|_| same) else {
+            return Ok(None);
+        };
+        let (Some((column, _)), WindowReach::Ticks(distances)) = (column, reach) else {
+            return Ok(None);
+        };
         let mut extents: Vec<ColumnExtent> = Vec::with_capacity(tasks.len());
         for scan in self.scans {
             let dataset = &self.context.input(scan.base)?.dataset;
-            let Some(own) = span_extents(dataset, &column) else { return Ok(None) };
+            let Some(own) = span_extents(dataset, &column) else {
+                return Ok(None);
+            };
             extents.extend(own);
         }
         // The order of the spans has not been checked where rows come in order of keys.
@@ -100,9 +123,18 @@ impl OrderedScan<'_> {
         column: &mut Option<(String, WindowRowOrder)>,
     ) -> Result<Option<WindowReach>> {
         let mut reach = WindowReach::same_time();
-        let [stream] = scan.streams.as_slice() else { return Ok(None) };
-        for ChainWindow { op, row_order, plan } in chain.windows() {
-            let (PlanOp::Window(window), Some(plan)) = (&self.context.program.bound.ops[*op].op, plan) else {
+        let [stream] = scan.streams.as_slice() else {
+            return Ok(None);
+        };
+        for ChainWindow {
+            op,
+            row_order,
+            plan,
+        } in chain.windows()
+        {
+            let (PlanOp::Window(window), Some(plan)) =
+                (&self.context.program.bound.ops[*op].op, plan)
+            else {
                 continue;
             };
             let by = match (row_order, plan.reach()) {
@@ -118,9 +150,19 @@ impl OrderedScan<'_> {
                     None => return Ok(None),
                 },
             };
-            let position = stream.stream.ops.iter().position(|known| known == op).unwrap_or(0);
-            let before = OpStream { base: scan.base, ops: stream.stream.ops[..position].to_vec() };
-            let Some(base) = base_column(&self.context.program.bound, &before, by) else { return Ok(None) };
+            let position = stream
+                .stream
+                .ops
+                .iter()
+                .position(|known| known == op)
+                .unwrap_or(0);
+            let before = OpStream {
+                base: scan.base,
+                ops: stream.stream.ops[..position].to_vec(),
+            };
+            let Some(base) = base_column(&self.context.program.bound, &before, by) else {
+                return Ok(None);
+            };
             if *column.get_or_insert((base.clone(), *row_order)) != (base, *row_order) {
                 return Ok(None);
             }

@@ -37,7 +37,11 @@ impl BlockDataset {
             rows += block.rows;
             rows
         }));
-        BlockDataset { fingerprint, starts: starts.collect(), blocks }
+        BlockDataset {
+            fingerprint,
+            starts: starts.collect(),
+            blocks,
+        }
     }
 
     /// What changes when a row changes.
@@ -73,7 +77,12 @@ impl BlockDataset {
     /// The blocks in order of time.
     pub(super) fn blocks_by_time(&self) -> Result<Vec<u32>> {
         let mut times = Vec::with_capacity(self.blocks.len());
-        for (block, meta) in self.blocks.iter().enumerate().filter(|(_, meta)| meta.rows > 0) {
+        for (block, meta) in self
+            .blocks
+            .iter()
+            .enumerate()
+            .filter(|(_, meta)| meta.rows > 0)
+        {
             let Some((first, last)) = meta.time else {
                 return Err(Fault::new(
                     codes::UNSUPPORTED,
@@ -87,7 +96,10 @@ impl BlockDataset {
         match times.windows(2).find(|pair| pair[0].1 > pair[1].0) {
             Some(pair) => Err(Fault::new(
                 codes::OUT_OF_ORDER,
-                format!("blocks {} and {} overlap in time: {} to {}", pair[0].2, pair[1].2, pair[1].0, pair[0].1),
+                format!(
+                    "blocks {} and {} overlap in time: {} to {}",
+                    pair[0].2, pair[1].2, pair[1].0, pair[0].1
+                ),
             )
             .hint("write the data sorted by time, or order the rows as `sequential`")),
             None => Ok(times.into_iter().map(|(_, _, block)| block).collect()),

@@ -58,11 +58,23 @@ impl EpochOrder {
     }
 
     /// Rows shuffled through a window of `window_rows`.
-    pub(super) fn shuffled(dataset: &BlockDataset, window_rows: u64, seed: u64, number: u64, epoch: u64) -> EpochOrder {
-        let all =
-            KeyedPermutation::new(dataset.blocks() as u64, derive_seed(seed, SeedPurpose::Blocks, &[number, epoch]));
-        let blocks =
-            EpochOrder::nonempty_blocks(dataset, (0..all.len()).map(|place| all.forward(place) as u32).collect());
+    pub(super) fn shuffled(
+        dataset: &BlockDataset,
+        window_rows: u64,
+        seed: u64,
+        number: u64,
+        epoch: u64,
+    ) -> EpochOrder {
+        let all = KeyedPermutation::new(
+            dataset.blocks() as u64,
+            derive_seed(seed, SeedPurpose::Blocks, &[number, epoch]),
+        );
+        let blocks = EpochOrder::nonempty_blocks(
+            dataset,
+            (0..all.len())
+                .map(|place| all.forward(place) as u32)
+                .collect(),
+        );
         let target = window_rows / UNITS_IN_WINDOW;
         let (mut unit_blocks, mut rows, mut widest) = (vec![0], 0, 1);
         for (place, &block) in blocks.iter().enumerate() {
@@ -79,11 +91,21 @@ impl EpochOrder {
             derive_seed(seed, SeedPurpose::Deal, &[number, epoch]),
             derive_seed(seed, SeedPurpose::Chunk, &[number, epoch]),
         ));
-        EpochOrder::new(dataset, blocks, unit_blocks, if whole { 1 } else { span }, whole, seeds)
+        EpochOrder::new(
+            dataset,
+            blocks,
+            unit_blocks,
+            if whole { 1 } else { span },
+            whole,
+            seeds,
+        )
     }
 
     fn nonempty_blocks(dataset: &BlockDataset, blocks: Vec<u32>) -> Vec<u32> {
-        blocks.into_iter().filter(|&block| dataset.block_rows(block) > 0).collect()
+        blocks
+            .into_iter()
+            .filter(|&block| dataset.block_rows(block) > 0)
+            .collect()
     }
 
     fn new(
@@ -97,14 +119,25 @@ impl EpochOrder {
         let mut unit_rows = vec![0];
         let mut rows = 0;
         for unit in unit_blocks.windows(2) {
-            rows +=
-                blocks[unit[0] as usize..unit[1] as usize].iter().map(|&block| dataset.block_rows(block)).sum::<u64>();
+            rows += blocks[unit[0] as usize..unit[1] as usize]
+                .iter()
+                .map(|&block| dataset.block_rows(block))
+                .sum::<u64>();
             unit_rows.push(rows);
         }
         let joined = if whole { u32::MAX } else { (span / 2).max(1) };
         let deals = seeds.map(|(seed, _)| GroupPermutations::new(seed, span));
         let seed = seeds.map(|(_, seed)| seed);
-        let mut epoch = EpochOrder { blocks, unit_blocks, unit_rows, span, joined, chunk_rows: vec![0], deals, seed };
+        let mut epoch = EpochOrder {
+            blocks,
+            unit_blocks,
+            unit_rows,
+            span,
+            joined,
+            chunk_rows: vec![0],
+            deals,
+            seed,
+        };
         epoch.chunk_rows = epoch.count_chunks();
         epoch
     }
@@ -118,7 +151,8 @@ impl EpochOrder {
             let ticks = &mut rows[unit as usize..][..self.span as usize];
             ticks.iter_mut().for_each(|rows| *rows += groups * RUN_ROWS);
             let tick = |group, run: u64| {
-                self.group_permutation(unit, group).map_or(run as u32, |deal| deal.tick(run as u32)) as usize
+                self.group_permutation(unit, group)
+                    .map_or(run as u32, |deal| deal.tick(run as u32)) as usize
             };
             (0..rest).for_each(|run| ticks[tick(groups, run)] += RUN_ROWS);
             // The last run of all may be short.
@@ -128,7 +162,9 @@ impl EpochOrder {
         let mut starts = vec![0];
         let mut sum = 0;
         for chunk in 0..self.chunks_of(ticks) {
-            sum += rows[chunk_ticks(chunk, ticks, self.joined)].iter().sum::<u64>();
+            sum += rows[chunk_ticks(chunk, ticks, self.joined)]
+                .iter()
+                .sum::<u64>();
             starts.push(sum);
         }
         starts
@@ -151,7 +187,8 @@ impl EpochOrder {
 
     /// The blocks of a unit, in order.
     pub fn blocks_of(&self, unit: u32) -> &[u32] {
-        &self.blocks[self.unit_blocks[unit as usize] as usize..self.unit_blocks[unit as usize + 1] as usize]
+        &self.blocks
+            [self.unit_blocks[unit as usize] as usize..self.unit_blocks[unit as usize + 1] as usize]
     }
 
     /// Rows of a unit.
@@ -160,11 +197,21 @@ impl EpochOrder {
     }
 
     fn ticks(&self) -> u32 {
-        if self.units() == 0 { 0 } else { self.units() + self.span - 1 }
+        if self.units() == 0 {
+            0
+        } else {
+            self.units() + self.span - 1
+        }
     }
 
     fn chunks_of(&self, ticks: u32) -> u32 {
-        if ticks == 0 { 0 } else { (ticks + 2).saturating_sub(self.joined.saturating_mul(2)).max(1) }
+        if ticks == 0 {
+            0
+        } else {
+            (ticks + 2)
+                .saturating_sub(self.joined.saturating_mul(2))
+                .max(1)
+        }
     }
 
     /// How many chunks are delivered, in order.
@@ -186,7 +233,9 @@ impl EpochOrder {
     /// The chunk that gets the rows which a unit gives to its `tick`-th tick.
     pub fn chunk_of(&self, unit: u32, tick: u32) -> u32 {
         let tick = unit + tick;
-        (tick + 1).saturating_sub(self.joined).min(self.chunks() - 1)
+        (tick + 1)
+            .saturating_sub(self.joined)
+            .min(self.chunks() - 1)
     }
 
     /// The first of a unit's ticks that a chunk, or one after it, gets rows from.
@@ -206,7 +255,11 @@ impl EpochOrder {
         for unit in self.units_for(chunk) {
             let first = (ticks.start as u32).saturating_sub(unit);
             for tick in first..(ticks.end as u32 - unit).min(self.span) {
-                let part = ChunkPart { unit, tick, rows: self.part_rows(unit, tick) };
+                let part = ChunkPart {
+                    unit,
+                    tick,
+                    rows: self.part_rows(unit, tick),
+                };
                 if part.rows > 0 {
                     parts.push(part);
                 }
@@ -222,14 +275,16 @@ impl EpochOrder {
         let (groups, rest) = (runs / span, runs % span);
         let last = groups + u64::from(u64::from(self.run_of(unit, groups, tick)) < rest);
         // The last run of all may be short.
-        let short =
-            runs > 0 && last > 0 && (last - 1) * span + u64::from(self.run_of(unit, last - 1, tick)) == runs - 1;
+        let short = runs > 0
+            && last > 0
+            && (last - 1) * span + u64::from(self.run_of(unit, last - 1, tick)) == runs - 1;
         last * RUN_ROWS - if short { runs * RUN_ROWS - rows } else { 0 }
     }
 
     /// The run of a group that a tick gets.
     fn run_of(&self, unit: u32, group: u64, tick: u32) -> u32 {
-        self.group_permutation(unit, group).map_or(tick, |deal| deal.run(tick))
+        self.group_permutation(unit, group)
+            .map_or(tick, |deal| deal.run(tick))
     }
 
     /// How a group of `span` consecutive runs of a unit is dealt to the unit's ticks.
@@ -253,7 +308,13 @@ impl EpochOrder {
     }
 
     /// The block and the row in it of a row of a unit's part: the `row`-th of the part's `run`-th run.
-    pub fn source(&self, dataset: &BlockDataset, part: ChunkPart, run: u64, row: u64) -> (u32, u64) {
+    pub fn source(
+        &self,
+        dataset: &BlockDataset,
+        part: ChunkPart,
+        run: u64,
+        row: u64,
+    ) -> (u32, u64) {
         let within = u64::from(self.run_of(part.unit, run, part.tick));
         let mut row = (run * u64::from(self.span) + within) * RUN_ROWS + row;
         for &block in self.blocks_of(part.unit) {
@@ -269,6 +330,10 @@ impl EpochOrder {
 /// The ticks of a chunk.
 fn chunk_ticks(chunk: u32, ticks: u32, joined: u32) -> Range<usize> {
     let start = if chunk == 0 { 0 } else { joined + chunk - 1 };
-    let end = if start.saturating_add(joined) >= ticks { ticks } else { joined + chunk };
+    let end = if start.saturating_add(joined) >= ticks {
+        ticks
+    } else {
+        joined + chunk
+    };
     start as usize..end as usize
 }

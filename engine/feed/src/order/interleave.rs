@@ -31,11 +31,20 @@ pub(super) struct GroupPermutation<'a> {
 impl GroupPermutations {
     /// The permutations of groups of `span` runs.
     pub fn new(seed: u64, span: u32) -> GroupPermutations {
-        let mut deals = GroupPermutations { seed, span, forward: Vec::new(), inverse: Vec::new() };
+        let mut deals = GroupPermutations {
+            seed,
+            span,
+            forward: Vec::new(),
+            inverse: Vec::new(),
+        };
         for number in 0..PERMUTATIONS {
             let permutation = KeyedPermutation::new(span.into(), splitmix64(seed ^ number));
-            deals.forward.extend((0..span).map(|run| permutation.forward(run.into()) as u32));
-            deals.inverse.extend((0..span).map(|place| permutation.inverse(place.into()) as u32));
+            deals
+                .forward
+                .extend((0..span).map(|run| permutation.forward(run.into()) as u32));
+            deals
+                .inverse
+                .extend((0..span).map(|place| permutation.inverse(place.into()) as u32));
         }
         deals
     }
@@ -47,7 +56,11 @@ impl GroupPermutations {
         let first = (hash % PERMUTATIONS) as usize * self.span as usize;
         let range = first..first + self.span as usize;
         let turn = (((hash >> 32) * u64::from(self.span)) >> 32) as u32;
-        GroupPermutation { forward: &self.forward[range.clone()], inverse: &self.inverse[range], turn }
+        GroupPermutation {
+            forward: &self.forward[range.clone()],
+            inverse: &self.inverse[range],
+            turn,
+        }
     }
 }
 
@@ -68,7 +81,11 @@ impl GroupPermutation<'_> {
     #[inline]
     pub fn run(&self, tick: u32) -> u32 {
         let span = self.inverse.len() as u32;
-        let place = if tick >= self.turn { tick - self.turn } else { tick + span - self.turn };
+        let place = if tick >= self.turn {
+            tick - self.turn
+        } else {
+            tick + span - self.turn
+        };
         self.inverse[place as usize]
     }
 

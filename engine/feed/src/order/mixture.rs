@@ -42,12 +42,25 @@ impl DatasetMixture {
             return bad(format!("dataset {number} has no weight"));
         }
         if let Some(number) = datasets.iter().position(|dataset| dataset.rows() == 0) {
-            return Err(Fault::new(codes::EMPTY, format!("dataset {number} has no rows to mix")));
+            return Err(Fault::new(
+                codes::EMPTY,
+                format!("dataset {number} has no rows to mix"),
+            ));
         }
-        let divisor = self.weights.iter().fold(0, |divisor, &weight| common_divisor(divisor, weight.into()));
-        let shares: Vec<u64> = self.weights.iter().map(|&weight| u64::from(weight) / divisor.max(1)).collect();
+        let divisor = self
+            .weights
+            .iter()
+            .fold(0, |divisor, &weight| common_divisor(divisor, weight.into()));
+        let shares: Vec<u64> = self
+            .weights
+            .iter()
+            .map(|&weight| u64::from(weight) / divisor.max(1))
+            .collect();
         if shares.iter().sum::<u64>() > TURNS_MAX {
-            return bad(format!("the weights {:?} need cycles of more than {TURNS_MAX} turns", self.weights));
+            return bad(format!(
+                "the weights {:?} need cycles of more than {TURNS_MAX} turns",
+                self.weights
+            ));
         }
         Ok(shares)
     }
@@ -55,8 +68,16 @@ impl DatasetMixture {
     /// Rows of an epoch: whole cycles.
     pub(super) fn rows(&self, datasets: &[BlockDataset], shares: &[u64]) -> u64 {
         let turns: u64 = shares.iter().sum();
-        let all = || datasets.iter().zip(shares).map(|(dataset, share)| dataset.rows().div_ceil(*share)).max();
-        let cycles = self.epoch_rows.map_or_else(|| all().unwrap_or(0), |rows| rows.div_ceil(turns));
+        let all = || {
+            datasets
+                .iter()
+                .zip(shares)
+                .map(|(dataset, share)| dataset.rows().div_ceil(*share))
+                .max()
+        };
+        let cycles = self
+            .epoch_rows
+            .map_or_else(|| all().unwrap_or(0), |rows| rows.div_ceil(turns));
         cycles * turns
     }
 }

@@ -61,17 +61,29 @@ pub enum OrderMode {
 impl SampleOrder {
     /// Rows shuffled through a window of `window_rows`.
     pub fn shuffled(seed: u64, window_rows: u64) -> Self {
-        SampleOrder { seed, mode: OrderMode::Shuffled { window_rows }, mix: None }
+        SampleOrder {
+            seed,
+            mode: OrderMode::Shuffled { window_rows },
+            mix: None,
+        }
     }
 
     /// Rows as they lie.
     pub fn sequential() -> Self {
-        SampleOrder { seed: 0, mode: OrderMode::Sequential, mix: None }
+        SampleOrder {
+            seed: 0,
+            mode: OrderMode::Sequential,
+            mix: None,
+        }
     }
 
     /// Rows in order of time.
     pub fn by_time() -> Self {
-        SampleOrder { seed: 0, mode: OrderMode::Time, mix: None }
+        SampleOrder {
+            seed: 0,
+            mode: OrderMode::Time,
+            mix: None,
+        }
     }
 
     /// The sequence of these datasets; a fault where they cannot be ordered so.
@@ -80,13 +92,18 @@ impl SampleOrder {
             Some(mix) => mix.shares(&datasets)?,
             None if datasets.len() == 1 => vec![1],
             None => {
-                return Err(Fault::new(codes::BAD_VALUE, format!("{} datasets have no shares", datasets.len()))
-                    .hint("give `mix` with one weight for each dataset"));
+                return Err(Fault::new(
+                    codes::BAD_VALUE,
+                    format!("{} datasets have no shares", datasets.len()),
+                )
+                .hint("give `mix` with one weight for each dataset"));
             }
         };
         if let OrderMode::Shuffled { window_rows: 0 } = self.mode {
-            return Err(Fault::new(codes::BAD_VALUE, "a window of no rows cannot shuffle")
-                .hint("raise `window_rows`, or order the rows as `sequential`"));
+            return Err(
+                Fault::new(codes::BAD_VALUE, "a window of no rows cannot shuffle")
+                    .hint("raise `window_rows`, or order the rows as `sequential`"),
+            );
         }
         RowSequence::new(self.clone(), datasets, shares)
     }

@@ -25,7 +25,12 @@ impl KeyedPermutation {
     pub fn new(n: u64, key: u64) -> Self {
         let root = n.isqrt();
         let b = (root + u64::from(root * root < n)).max(1);
-        KeyedPermutation { n, a: n.div_ceil(b), b, key: splitmix64(key) }
+        KeyedPermutation {
+            n,
+            a: n.div_ceil(b),
+            b,
+            key: splitmix64(key),
+        }
     }
 
     /// How many elements.
@@ -107,7 +112,10 @@ mod tests {
             for x in 0..n {
                 let y = permutation.forward(x);
                 assert_eq!(permutation.inverse(y), x);
-                assert!(!std::mem::replace(&mut seen[y as usize], true), "{n}: {y} twice");
+                assert!(
+                    !std::mem::replace(&mut seen[y as usize], true),
+                    "{n}: {y} twice"
+                );
             }
         }
         for n in [1 << 40, (1 << 61) + 12_345] {
@@ -136,7 +144,10 @@ mod tests {
             }
             let freedom = (n * n) as f64;
             let chi = chi_squared(&places, keys as f64 / n as f64);
-            assert!(chi < freedom + 6.0 * (2.0 * freedom).sqrt(), "places of {n}: chi-squared {chi} of {freedom}");
+            assert!(
+                chi < freedom + 6.0 * (2.0 * freedom).sqrt(),
+                "places of {n}: chi-squared {chi} of {freedom}"
+            );
             let pairs = (keys * n) as f64;
             let bias = (chi_squared(&distances[1..], pairs / (n - 1) as f64) / pairs).sqrt();
             assert!(n < 13 || bias < 0.05, "distances of {n}: {bias}");
@@ -144,6 +155,9 @@ mod tests {
     }
 
     fn chi_squared(counts: &[u64], expected: f64) -> f64 {
-        counts.iter().map(|&count| (count as f64 - expected).powi(2) / expected).sum()
+        counts
+            .iter()
+            .map(|&count| (count as f64 - expected).powi(2) / expected)
+            .sum()
     }
 }

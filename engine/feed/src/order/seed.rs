@@ -25,7 +25,10 @@ pub(crate) enum SeedPurpose {
 
 /// The key of one purpose; parts such as dataset and epoch are hashed in order.
 pub(crate) fn derive_seed(seed: u64, purpose: SeedPurpose, parts: &[u64]) -> u64 {
-    parts.iter().fold(splitmix64(seed ^ splitmix64(purpose as u64)), |key, &part| splitmix64(key.wrapping_add(part)))
+    parts.iter().fold(
+        splitmix64(seed ^ splitmix64(purpose as u64)),
+        |key, &part| splitmix64(key.wrapping_add(part)),
+    )
 }
 
 /// Shuffles values: every order is equally likely (Fisher and Yates).

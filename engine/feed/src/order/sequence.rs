@@ -32,9 +32,16 @@ pub struct RowSequence {
 }
 
 impl RowSequence {
-    pub(super) fn new(order: SampleOrder, datasets: Vec<BlockDataset>, shares: Vec<u64>) -> Result<RowSequence> {
+    pub(super) fn new(
+        order: SampleOrder,
+        datasets: Vec<BlockDataset>,
+        shares: Vec<u64>,
+    ) -> Result<RowSequence> {
         let time = match order.mode {
-            OrderMode::Time => datasets.iter().map(BlockDataset::blocks_by_time).collect::<Result<_>>()?,
+            OrderMode::Time => datasets
+                .iter()
+                .map(BlockDataset::blocks_by_time)
+                .collect::<Result<_>>()?,
             _ => Vec::new(),
         };
         let epoch_rows = match &order.mix {
@@ -42,8 +49,17 @@ impl RowSequence {
             None => datasets[0].rows(),
         };
         let mut turns = vec![0];
-        shares.iter().for_each(|share| turns.push(turns[turns.len() - 1] + share));
-        Ok(RowSequence { order, datasets, turns, epoch_rows, time, epochs: Mutex::default() })
+        shares
+            .iter()
+            .for_each(|share| turns.push(turns[turns.len() - 1] + share));
+        Ok(RowSequence {
+            order,
+            datasets,
+            turns,
+            epoch_rows,
+            time,
+            epochs: Mutex::default(),
+        })
     }
 
     /// The order.
@@ -65,7 +81,8 @@ impl RowSequence {
     pub fn fingerprint(&self) -> ContentId {
         let mut id = IdBuilder::new("feed");
         for dataset in &self.datasets {
-            id.id(dataset.fingerprint()).bytes(&dataset.rows().to_le_bytes());
+            id.id(dataset.fingerprint())
+                .bytes(&dataset.rows().to_le_bytes());
             id.bytes(&(dataset.blocks() as u64).to_le_bytes());
         }
         id.finish()
@@ -79,8 +96,10 @@ impl RowSequence {
             return (0, place);
         }
         let (cycle, turn) = (place / self.turns[datasets], place % self.turns[datasets]);
-        let cycles =
-            KeyedPermutation::new(self.turns[datasets], derive_seed(self.order.seed, SeedPurpose::Turns, &[cycle]));
+        let cycles = KeyedPermutation::new(
+            self.turns[datasets],
+            derive_seed(self.order.seed, SeedPurpose::Turns, &[cycle]),
+        );
         let turn = cycles.forward(turn);
         let dataset = self.turns.partition_point(|&first| first <= turn) - 1;
         let share = self.turns[dataset + 1] - self.turns[dataset];
@@ -100,12 +119,17 @@ impl RowSequence {
     /// An epoch of a dataset.
     pub fn epoch(&self, dataset: u32, epoch: u64) -> Arc<EpochOrder> {
         let mut epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, _, found)) = epochs.iter().find(|known| (known.0, known.1) == (dataset, epoch)) {
+        if let Some((_, _, found)) = epochs
+            .iter()
+            .find(|known| (known.0, known.1) == (dataset, epoch))
+        {
             return found.clone();
         }
         let data = &self.datasets[dataset as usize];
         let made = Arc::new(match self.order.mode {
-            OrderMode::Sequential => EpochOrder::in_order(data, (0..data.blocks() as u32).collect()),
+            OrderMode::Sequential => {
+                EpochOrder::in_order(data, (0..data.blocks() as u32).collect())
+            }
             OrderMode::Time => EpochOrder::in_order(data, self.time[dataset as usize].clone()),
             OrderMode::Shuffled { window_rows } => {
                 EpochOrder::shuffled(data, window_rows, self.order.seed, dataset.into(), epoch)
@@ -151,7 +175,8 @@ impl RowSequence {
                 for (row, own) in (piece.first as u64..).zip(piece.places) {
                     let place = base + piece.slice + u64::from(*own);
                     if places.contains(&place) {
-                        let (block, row) = epoch.source(data, chunk.parts[piece.part], piece.run, row);
+                        let (block, row) =
+                            epoch.source(data, chunk.parts[piece.part], piece.run, row);
                         rows[(place - places.start) as usize].row = data.row(block, row);
                     }
                 }

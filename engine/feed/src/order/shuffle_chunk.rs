@@ -97,8 +97,14 @@ impl ShuffleChunk {
     /// The chunk of these parts; a seed shuffles it.
     pub(super) fn new(start: u64, parts: Vec<ChunkPart>, seed: Option<u64>) -> ShuffleChunk {
         let rows = parts.iter().map(|part| part.rows).sum();
-        let shuffled = seed.map(|seed| RunShuffle::new(&parts, derive_seed(seed, SeedPurpose::Chunk, &[start])));
-        ShuffleChunk { start, parts, shuffled, rows }
+        let shuffled = seed
+            .map(|seed| RunShuffle::new(&parts, derive_seed(seed, SeedPurpose::Chunk, &[start])));
+        ShuffleChunk {
+            start,
+            parts,
+            shuffled,
+            rows,
+        }
     }
 
     /// How many rows.
@@ -108,7 +114,12 @@ impl ShuffleChunk {
 
     /// Gives the runs of all slices that have some of these positions, which count from the chunk's
     /// first. Rows of a slice are given whole.
-    pub fn each(&self, positions: Range<u64>, order: &mut SliceOrder, mut give: impl FnMut(PlacedRun)) {
+    pub fn each(
+        &self,
+        positions: Range<u64>,
+        order: &mut SliceOrder,
+        mut give: impl FnMut(PlacedRun),
+    ) {
         let (mut position, end) = (positions.start, positions.end.min(self.rows));
         while position < end {
             let slice = self.slice_of(position);
@@ -120,18 +131,29 @@ impl ShuffleChunk {
     /// The slice of a position, clipped to the chunk.
     fn slice_of(&self, position: u64) -> Range<u64> {
         let at = self.start + position;
-        let (start, end) = (at / SLICE_ROWS * SLICE_ROWS, (at / SLICE_ROWS + 1) * SLICE_ROWS);
+        let (start, end) = (
+            at / SLICE_ROWS * SLICE_ROWS,
+            (at / SLICE_ROWS + 1) * SLICE_ROWS,
+        );
         start.saturating_sub(self.start)..(end - self.start).min(self.rows)
     }
 
     fn pieces(&self, slice: &Range<u64>, order: &mut SliceOrder, give: &mut impl FnMut(PlacedRun)) {
         let rows = (slice.end - slice.start) as usize;
         match &self.shuffled {
-            Some(shuffled) => order.set_shuffled(rows, derive_seed(shuffled.seed, SeedPurpose::Chunk, &[slice.start])),
+            Some(shuffled) => order.set_shuffled(
+                rows,
+                derive_seed(shuffled.seed, SeedPurpose::Chunk, &[slice.start]),
+            ),
             None => order.set_in_order(rows),
         }
         let mut number = match &self.shuffled {
-            Some(shuffled) => shuffled.starts.partition_point(|start| *start <= slice.start) - 1,
+            Some(shuffled) => {
+                shuffled
+                    .starts
+                    .partition_point(|start| *start <= slice.start)
+                    - 1
+            }
             None => (slice.start / RUN_ROWS) as usize,
         };
         let mut row = slice.start;
@@ -140,7 +162,13 @@ impl ShuffleChunk {
             let end = end.min(slice.end);
             let places = (row - slice.start) as usize..(end - slice.start) as usize;
             let places = &order.places[places];
-            give(PlacedRun { part, run, first: (row - start) as usize, slice: slice.start, places });
+            give(PlacedRun {
+                part,
+                run,
+                first: (row - start) as usize,
+                slice: slice.start,
+                places,
+            });
             row = end;
             number += 1;
         }
@@ -151,7 +179,12 @@ impl ShuffleChunk {
         match &self.shuffled {
             Some(RunShuffle { runs, starts, .. }) => {
                 let (part, run) = runs[number];
-                (part as usize, run.into(), starts[number], starts[number + 1])
+                (
+                    part as usize,
+                    run.into(),
+                    starts[number],
+                    starts[number + 1],
+                )
             }
             None => {
                 let start = number as u64 * RUN_ROWS;

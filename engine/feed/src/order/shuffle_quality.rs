@@ -55,7 +55,13 @@ pub struct QualityMeter {
 
 impl Default for QualityMeter {
     fn default() -> Self {
-        QualityMeter { ring: vec![0; RING], rows: 0, seen: 0, pairs: [0; LAGS.len()], distances: [0; LAGS.len()] }
+        QualityMeter {
+            ring: vec![0; RING],
+            rows: 0,
+            seen: 0,
+            pairs: [0; LAGS.len()],
+            distances: [0; LAGS.len()],
+        }
     }
 }
 
@@ -83,10 +89,15 @@ impl QualityMeter {
     pub fn finish(&self, rows: u64) -> Option<ShuffleQuality> {
         // Of few rows, far lags see few pairs and say nothing.
         let lags = LAGS.iter().zip(&self.pairs).zip(&self.distances);
-        let told = lags.filter(|((lag, pairs), _)| **pairs > 0 && (**lag == 1 || **pairs > **lag as u64 * 15));
+        let told = lags
+            .filter(|((lag, pairs), _)| **pairs > 0 && (**lag == 1 || **pairs > **lag as u64 * 15));
         told.map(|((&lag, &pairs), &distance)| {
             let mean = distance as f64 / pairs as f64;
-            ShuffleQuality { score: (mean / ((rows as f64 + 1.0) / 3.0)).min(1.0), lag, rows: self.rows }
+            ShuffleQuality {
+                score: (mean / ((rows as f64 + 1.0) / 3.0)).min(1.0),
+                lag,
+                rows: self.rows,
+            }
         })
         .min_by(|a, b| a.score.total_cmp(&b.score))
     }
@@ -98,17 +109,28 @@ impl RowSequence {
     pub fn quality(&self, epoch: u64) -> Option<ShuffleQuality> {
         let rows = self.epoch_rows();
         let start = epoch.saturating_mul(rows);
-        let firsts: Vec<u64> =
-            self.datasets().iter().scan(0, |sum, data| Some(std::mem::replace(sum, *sum + data.rows()))).collect();
+        let firsts: Vec<u64> = self
+            .datasets()
+            .iter()
+            .scan(0, |sum, data| {
+                Some(std::mem::replace(sum, *sum + data.rows()))
+            })
+            .collect();
         let stretches = rows.div_ceil(SEGMENT_ROWS).min(SEGMENTS);
         let mut meter = QualityMeter::default();
         for stretch in 0..stretches {
             // The first begins where the epoch does, and the last ends with it.
             let length = SEGMENT_ROWS.min(rows);
-            let from = if stretches > 1 { (rows - length) / (stretches - 1) * stretch } else { 0 };
+            let from = if stretches > 1 {
+                (rows - length) / (stretches - 1) * stretch
+            } else {
+                0
+            };
             meter.begin_segment();
             let places = start + from..start + from + length;
-            self.rows(places).iter().for_each(|row| meter.push(firsts[row.dataset as usize] + row.row));
+            self.rows(places)
+                .iter()
+                .for_each(|row| meter.push(firsts[row.dataset as usize] + row.row));
         }
         meter.finish(rows)
     }

@@ -17,7 +17,12 @@ pub struct FeedBatch {
 
 impl FeedBatch {
     pub(super) fn new(work: Arc<SharedFeed>, filled: FilledBatch) -> FeedBatch {
-        FeedBatch { work, job: filled.job, slot: Some(filled.slot), receipt: filled.receipt }
+        FeedBatch {
+            work,
+            job: filled.job,
+            slot: Some(filled.slot),
+            receipt: filled.receipt,
+        }
     }
 
     /// The epoch, from 0.
@@ -52,17 +57,24 @@ impl FeedBatch {
 
     /// Bytes of all parts.
     pub fn bytes(&self) -> usize {
-        self.layout().parts.iter().map(|part| part.row_bytes * self.job.shape_rows).sum()
+        self.layout()
+            .parts
+            .iter()
+            .map(|part| part.row_bytes * self.job.shape_rows)
+            .sum()
     }
 
     /// The bytes of a part, row after row; none where the batch does not have it.
     pub fn part(&self, role: PartRole) -> &[u8] {
-        self.layout().part(role).map_or(&[], |part| self.bytes_of(part))
+        self.layout()
+            .part(role)
+            .map_or(&[], |part| self.bytes_of(part))
     }
 
     fn bytes_of(&self, part: &PartLayout) -> &[u8] {
         let slot = self.slot().map_or(&[][..], |slot| slot.bytes());
-        slot.get(part.offset..part.offset + part.row_bytes * self.job.shape_rows).unwrap_or(&[])
+        slot.get(part.offset..part.offset + part.row_bytes * self.job.shape_rows)
+            .unwrap_or(&[])
     }
 
     /// A part as numbers; none where the batch does not have it or has it in another type.

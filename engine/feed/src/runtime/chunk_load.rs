@@ -41,7 +41,11 @@ struct UnitLoader<'a> {
 }
 
 /// Loads a unit: what it gives to each of its ticks. `None` when the feed is over.
-pub(super) fn load_unit(work: &SharedFeed, load: &UnitLoad, times: &mut WorkerTimes) -> Result<Option<Vec<PartRows>>> {
+pub(super) fn load_unit(
+    work: &SharedFeed,
+    load: &UnitLoad,
+    times: &mut WorkerTimes,
+) -> Result<Option<Vec<PartRows>>> {
     let source = &work.sources[load.dataset as usize];
     let dataset = &work.sequence.datasets()[load.dataset as usize];
     let mut dealing = UnitLoader::new(work, load);
@@ -65,12 +69,24 @@ impl<'a> UnitLoader<'a> {
             load.epoch.interleave_runs(load.unit, &mut ticks);
             let tiles = |tick| match tick < load.first_tick {
                 true => 0,
-                false => load.epoch.part_rows(load.unit, tick).div_ceil(TILE_ROWS as u64) as usize,
+                false => load
+                    .epoch
+                    .part_rows(load.unit, tick)
+                    .div_ceil(TILE_ROWS as u64) as usize,
             };
             let bytes = work.packer.tile_bytes();
-            (0..load.epoch.span()).map(|tick| PartRows::Tiles(work.pool.take(tiles(tick) * bytes))).collect()
+            (0..load.epoch.span())
+                .map(|tick| PartRows::Tiles(work.pool.take(tiles(tick) * bytes)))
+                .collect()
         };
-        UnitLoader { work, load, held, ticks, series: Vec::new(), rows: 0 }
+        UnitLoader {
+            work,
+            load,
+            held,
+            ticks,
+            series: Vec::new(),
+            rows: 0,
+        }
     }
 
     fn finish(self) -> Vec<PartRows> {
@@ -78,8 +94,16 @@ impl<'a> UnitLoader<'a> {
             return self.held;
         }
         let (load, series) = (self.load, Arc::new(self.series));
-        let rows = |tick| if tick < load.first_tick { 0 } else { load.epoch.part_rows(load.unit, tick) };
-        (0..load.epoch.span()).map(|tick| PartRows::Series(series.clone(), rows(tick))).collect()
+        let rows = |tick| {
+            if tick < load.first_tick {
+                0
+            } else {
+                load.epoch.part_rows(load.unit, tick)
+            }
+        };
+        (0..load.epoch.span())
+            .map(|tick| PartRows::Series(series.clone(), rows(tick)))
+            .collect()
     }
 
     /// Reads one block; false when the feed is over.
@@ -110,7 +134,11 @@ impl<'a> UnitLoader<'a> {
             };
             failed = packed.err();
             packing += begin.elapsed();
-            if failed.is_some() || work.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if failed.is_some() || work.is_over() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         })?;
         if let Some(fault) = failed {
             return Err(fault);
@@ -138,7 +166,12 @@ impl<'a> UnitLoader<'a> {
         Ok(true)
     }
 
-    fn batch(&mut self, batch: &RecordBatch, first_row: u64, found: &mut NonFiniteCounts) -> Result<()> {
+    fn batch(
+        &mut self,
+        batch: &RecordBatch,
+        first_row: u64,
+        found: &mut NonFiniteCounts,
+    ) -> Result<()> {
         let packer = &self.work.packer;
         let columns = PackedColumns::new(&packer.features, &packer.layout, batch, first_row)?;
         *found += columns.found;
@@ -167,19 +200,34 @@ impl<'a> UnitLoader<'a> {
     /// The tile that the next row goes to, and its row there.
     #[inline]
     fn tile(&mut self) -> (Option<&mut [u8]>, usize) {
-        let (run, at) = ((self.rows / TILE_ROWS as u64) as usize, (self.rows % TILE_ROWS as u64) as usize);
+        let (run, at) = (
+            (self.rows / TILE_ROWS as u64) as usize,
+            (self.rows % TILE_ROWS as u64) as usize,
+        );
         let tick = self.ticks[run];
-        let Some(PartRows::Tiles(tiles)) = self.held.get_mut(tick as usize).filter(|_| tick >= self.load.first_tick)
+        let Some(PartRows::Tiles(tiles)) = self
+            .held
+            .get_mut(tick as usize)
+            .filter(|_| tick >= self.load.first_tick)
         else {
             return (None, at);
         };
         // Each tick gets one run of a group.
-        let (number, bytes) = (run / self.load.epoch.span() as usize, self.work.packer.tile_bytes());
-        (Some(tiles.tile_mut(number * bytes..(number + 1) * bytes)), at)
+        let (number, bytes) = (
+            run / self.load.epoch.span() as usize,
+            self.work.packer.tile_bytes(),
+        );
+        (
+            Some(tiles.tile_mut(number * bytes..(number + 1) * bytes)),
+            at,
+        )
     }
 }
 
 fn block_changed(rows: u64, found: &str) -> Fault {
-    Fault::new(codes::CHANGED, format!("a block of {rows} rows gave {found}"))
-        .hint("the data changed after the feed was planned; start again")
+    Fault::new(
+        codes::CHANGED,
+        format!("a block of {rows} rows gave {found}"),
+    )
+    .hint("the data changed after the feed was planned; start again")
 }

@@ -28,7 +28,9 @@ pub(super) struct ReadyChunk {
 impl ReadyChunk {
     /// Its places in the dataset's sequence.
     pub fn places(&self) -> Range<u64> {
-        self.start..self.start + self.epoch.chunk_start(self.number + 1) - self.epoch.chunk_start(self.number)
+        self.start
+            ..self.start + self.epoch.chunk_start(self.number + 1)
+                - self.epoch.chunk_start(self.number)
     }
 
     /// The order of its rows.
@@ -73,7 +75,12 @@ pub(super) struct ChunkStream {
 
 impl ChunkStream {
     /// A stream that delivers from the place `start` up to `end`.
-    pub fn new(sequence: &RowSequence, dataset: u32, places: Range<u64>, capacity: u64) -> ChunkStream {
+    pub fn new(
+        sequence: &RowSequence,
+        dataset: u32,
+        places: Range<u64>,
+        capacity: u64,
+    ) -> ChunkStream {
         let rows = sequence.datasets()[dataset as usize].rows();
         let (number, position) = (places.start / rows.max(1), places.start % rows.max(1));
         let mut stream = ChunkStream {
@@ -100,7 +107,13 @@ impl ChunkStream {
 
     fn open(&mut self, number: u64, chunk: u32, epoch: Arc<EpochOrder>) {
         let waiting = epoch.units_for(chunk).len();
-        self.entries.push_back(PendingChunk { at: (number, chunk), epoch, waiting, parts: Vec::new(), ready: None });
+        self.entries.push_back(PendingChunk {
+            at: (number, chunk),
+            epoch,
+            waiting,
+            parts: Vec::new(),
+            ready: None,
+        });
     }
 
     /// Opens the chunks up to one.
@@ -126,12 +139,21 @@ impl ChunkStream {
 
     fn chunk_at(&self, sequence: &RowSequence, place: u64) -> (u64, u32) {
         let number = place / self.rows;
-        (number, sequence.epoch(self.dataset, number).chunk_at(place % self.rows))
+        (
+            number,
+            sequence
+                .epoch(self.dataset, number)
+                .chunk_at(place % self.rows),
+        )
     }
 
     /// The chunks that hold some places, when all of them are ready. Chunks before are given up:
     /// places are asked for in order.
-    pub fn take(&mut self, sequence: &RowSequence, places: Range<u64>) -> Option<Vec<Arc<ReadyChunk>>> {
+    pub fn take(
+        &mut self,
+        sequence: &RowSequence,
+        places: Range<u64>,
+    ) -> Option<Vec<Arc<ReadyChunk>>> {
         if places.is_empty() {
             return Some(Vec::new());
         }
@@ -140,7 +162,8 @@ impl ChunkStream {
         while let Some(entry) = self.entries.front()
             && entry.at.0 * self.rows + entry.epoch.chunk_start(entry.at.1 + 1) <= places.start
         {
-            let rows = entry.epoch.chunk_start(entry.at.1 + 1) - entry.epoch.chunk_start(entry.at.1);
+            let rows =
+                entry.epoch.chunk_start(entry.at.1 + 1) - entry.epoch.chunk_start(entry.at.1);
             self.held_rows = self.held_rows.saturating_sub(rows);
             self.entries.pop_front();
         }
@@ -164,8 +187,13 @@ impl ChunkStream {
             return None;
         }
         let (wanted_number, wanted_chunk) = self.chunk_at(sequence, wanted - 1);
-        let needed = number < wanted_number || number == wanted_number && unit < epoch.units_for(wanted_chunk).end;
-        let first_tick = if number == self.first.0 { epoch.first_tick(self.first.1, unit) } else { 0 };
+        let needed = number < wanted_number
+            || number == wanted_number && unit < epoch.units_for(wanted_chunk).end;
+        let first_tick = if number == self.first.0 {
+            epoch.first_tick(self.first.1, unit)
+        } else {
+            0
+        };
         let (span, rows) = (u64::from(epoch.span()), epoch.rows_of(unit));
         let rows = rows - rows / span * u64::from(first_tick);
         if !needed && self.held_rows + rows > self.capacity {
@@ -175,13 +203,23 @@ impl ChunkStream {
         self.next.1 += 1;
         let last = epoch.chunk_of(unit, epoch.span() - 1);
         self.open_up_to(sequence, (number, last));
-        Some(UnitLoad { dataset: self.dataset, number, epoch, unit, first_tick })
+        Some(UnitLoad {
+            dataset: self.dataset,
+            number,
+            epoch,
+            unit,
+            first_tick,
+        })
     }
 
     /// The blocks that are loaded after a unit and that the source was not told of.
     pub fn blocks_ahead(&mut self, sequence: &RowSequence, load: &UnitLoad) -> Vec<u32> {
         if (load.number, load.unit) < self.announced {
-            self.announced_blocks -= load.epoch.blocks_of(load.unit).len().min(self.announced_blocks);
+            self.announced_blocks -= load
+                .epoch
+                .blocks_of(load.unit)
+                .len()
+                .min(self.announced_blocks);
         } else {
             self.announced = (load.number, load.unit + 1);
         }
@@ -217,7 +255,9 @@ impl ChunkStream {
             let chunk = load.epoch.chunk_of(load.unit, tick);
             let at = (load.number, chunk);
             let start = load.number * self.rows + load.epoch.chunk_start(chunk);
-            let Some(entry) = self.entry(at) else { continue };
+            let Some(entry) = self.entry(at) else {
+                continue;
+            };
             if !held.is_empty() {
                 entry.parts.push((load.unit, tick, held));
             }
@@ -227,7 +267,8 @@ impl ChunkStream {
                 entry.waiting -= 1;
             }
             if entry.waiting == 0
-                && (tick + 1 == load.epoch.span() || load.epoch.chunk_of(load.unit, tick + 1) != chunk)
+                && (tick + 1 == load.epoch.span()
+                    || load.epoch.chunk_of(load.unit, tick + 1) != chunk)
             {
                 entry.close(start);
             }
@@ -241,6 +282,12 @@ impl PendingChunk {
         parts.sort_by_key(|(unit, tick, _)| (*unit, *tick));
         let held = parts.into_iter().map(|(_, _, held)| held).collect();
         let (number, chunk) = (self.at.1, OnceLock::new());
-        self.ready = Some(Arc::new(ReadyChunk { start, number, chunk, held, epoch: self.epoch.clone() }));
+        self.ready = Some(Arc::new(ReadyChunk {
+            start,
+            number,
+            chunk,
+            held,
+            epoch: self.epoch.clone(),
+        }));
     }
 }

@@ -39,16 +39,34 @@ impl Feed {
     pub fn start(config: FeedOptions) -> Result<Feed> {
         BatchPlan::check(config.batch_rows, config.rank, config.world)?;
         if config.threads == 0 || config.slots == 0 || config.sources.is_empty() {
-            return Err(Fault::new(codes::BAD_VALUE, "a feed needs a source, a thread and a slot"));
+            return Err(Fault::new(
+                codes::BAD_VALUE,
+                "a feed needs a source, a thread and a slot",
+            ));
         }
         let layout = BatchLayout::new(&config.features, config.batch_rows as usize)?;
-        let datasets: Vec<BlockDataset> = config.sources.iter().map(|source| source.dataset()).collect();
-        let order = config.cursor.as_ref().map_or(&config.order, |cursor| &cursor.order);
+        let datasets: Vec<BlockDataset> = config
+            .sources
+            .iter()
+            .map(|source| source.dataset())
+            .collect();
+        let order = config
+            .cursor
+            .as_ref()
+            .map_or(&config.order, |cursor| &cursor.order);
         let sequence = order.bind(datasets)?;
-        let cursor = config.cursor.clone().unwrap_or_else(|| FeedCursor::start(&sequence).at(config.first_epoch, 0));
+        let cursor = config
+            .cursor
+            .clone()
+            .unwrap_or_else(|| FeedCursor::start(&sequence).at(config.first_epoch, 0));
         cursor.check(&sequence)?;
         let rows = sequence.epoch_rows();
-        let epoch = BatchPlan { rows, batch: config.batch_rows, world: config.world, last: config.last };
+        let epoch = BatchPlan {
+            rows,
+            batch: config.batch_rows,
+            world: config.world,
+            last: config.last,
+        };
         let schedule = BatchSchedule::new(&cursor, epoch, config.rank, config.epochs);
         let series = SeriesPacker::new(&config.features);
         let window_rows = match sequence.order().mode {
@@ -59,12 +77,18 @@ impl Feed {
         let memory_bytes = config.memory_bytes(&layout, window_rows.min(rows));
         if let Some(most) = config.memory_max.filter(|most| memory_bytes > *most) {
             let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-            let message = format!("the feed would hold {} MiB of rows, and may hold {}", mib(memory_bytes), mib(most));
+            let message = format!(
+                "the feed would hold {} MiB of rows, and may hold {}",
+                mib(memory_bytes),
+                mib(most)
+            );
             let hint = "lower `window_rows` (which changes the order of rows) or `batch_rows`, or raise the memory";
             return Err(Fault::new(codes::MEMORY, message).hint(hint));
         }
         let streams = chunk_streams(&sequence, &schedule, window_rows, config.ahead());
-        let free = (0..config.slots).map(|_| config.allocator.allocate(layout.bytes)).collect::<Result<Vec<_>>>()?;
+        let free = (0..config.slots)
+            .map(|_| config.allocator.allocate(layout.bytes))
+            .collect::<Result<Vec<_>>>()?;
         let state = FeedState {
             streams,
             next: 0,
@@ -106,8 +130,14 @@ impl Feed {
         };
         for number in 0..config.threads {
             let work = work.clone();
-            let thread = thread::Builder::new().name(format!("feed-{number}")).spawn(move || work.run());
-            feed.threads.push(thread.map_err(|error| Fault::disk("a thread of the feed cannot be started", error))?);
+            let thread = thread::Builder::new()
+                .name(format!("feed-{number}"))
+                .spawn(move || work.run());
+            feed.threads.push(
+                thread.map_err(|error| {
+                    Fault::disk("a thread of the feed cannot be started", error)
+                })?,
+            );
         }
         Ok(feed)
     }
@@ -141,7 +171,11 @@ impl Feed {
     pub fn take_stats(&mut self) -> FeedStats {
         let times = std::mem::take(&mut self.work.lock().times);
         let wall = std::mem::replace(&mut self.since, Instant::now()).elapsed();
-        FeedStats { times, wall, ..std::mem::take(&mut self.stats) }
+        FeedStats {
+            times,
+            wall,
+            ..std::mem::take(&mut self.stats)
+        }
     }
 
     /// Whether the next batch is there: asking for it then neither waits nor counts as starving.
@@ -166,7 +200,9 @@ impl Feed {
     }
 
     fn wait(&mut self, patience: Option<Duration>) -> Result<WaitOutcome> {
-        let Some(job) = self.work.schedule.job(self.next) else { return Ok(WaitOutcome::End) };
+        let Some(job) = self.work.schedule.job(self.next) else {
+            return Ok(WaitOutcome::End);
+        };
         let mut state = self.work.lock();
         let begin = Instant::now();
         let mut waited = false;
@@ -182,18 +218,27 @@ impl Feed {
             if state.free.is_empty() && state.filling == 0 && state.ready.is_empty() {
                 self.work.add_slot(&mut state)?;
             }
-            if !std::mem::replace(&mut waited, true) && !std::mem::replace(&mut self.starving, true) {
+            if !std::mem::replace(&mut waited, true) && !std::mem::replace(&mut self.starving, true)
+            {
                 self.stats.starved_steps += 1;
             }
             let Some(patience) = patience else {
-                state = self.work.consumer.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self
+                    .work
+                    .consumer
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             let Some(left) = patience.checked_sub(begin.elapsed()) else {
                 self.stats.consumer_wait += begin.elapsed();
                 return Ok(WaitOutcome::Later);
             };
-            (state, _) = self.work.consumer.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            (state, _) = self
+                .work
+                .consumer
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner);
         };
         drop(state);
         self.starving = false;
@@ -203,7 +248,11 @@ impl Feed {
         self.stats.steps += 1;
         self.stats.rows += batch.rows() as u64;
         self.stats.bytes += batch.bytes() as u64;
-        self.stats.consumer_wait += if waited { begin.elapsed() } else { Duration::ZERO };
+        self.stats.consumer_wait += if waited {
+            begin.elapsed()
+        } else {
+            Duration::ZERO
+        };
         Ok(WaitOutcome::Batch(batch))
     }
 }
@@ -215,13 +264,26 @@ enum WaitOutcome {
     End,
 }
 
-fn chunk_streams(sequence: &RowSequence, schedule: &BatchSchedule, window_rows: u64, ahead: u64) -> Vec<ChunkStream> {
+fn chunk_streams(
+    sequence: &RowSequence,
+    schedule: &BatchSchedule,
+    window_rows: u64,
+    ahead: u64,
+) -> Vec<ChunkStream> {
     let datasets = sequence.datasets().iter().zip(0..);
     datasets
         .map(|(data, number)| {
-            let widest = (0..data.blocks() as u32).map(|block| data.block_rows(block)).max().unwrap_or(0);
+            let widest = (0..data.blocks() as u32)
+                .map(|block| data.block_rows(block))
+                .max()
+                .unwrap_or(0);
             let capacity = window_rows + ahead * widest;
-            ChunkStream::new(sequence, number, sequence.turns_of(number, schedule.places()), capacity)
+            ChunkStream::new(
+                sequence,
+                number,
+                sequence.turns_of(number, schedule.places()),
+                capacity,
+            )
         })
         .collect()
 }

@@ -50,7 +50,11 @@ pub struct FeedOptions {
 
 impl FeedOptions {
     /// One epoch of these sources in this order, for one consumer.
-    pub fn new(sources: Vec<Arc<dyn BlockSource>>, features: BatchFeatures, order: SampleOrder) -> FeedOptions {
+    pub fn new(
+        sources: Vec<Arc<dyn BlockSource>>,
+        features: BatchFeatures,
+        order: SampleOrder,
+    ) -> FeedOptions {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         FeedOptions {
             sources,
@@ -92,7 +96,10 @@ impl FeedOptions {
 
     /// Bytes of rows that the feed would hold at most, beside what reading a block takes.
     pub fn held_bytes(&self) -> Result<u64> {
-        let order = self.cursor.as_ref().map_or(&self.order, |cursor| &cursor.order);
+        let order = self
+            .cursor
+            .as_ref()
+            .map_or(&self.order, |cursor| &cursor.order);
         let window_rows = match order.mode {
             OrderMode::Shuffled { window_rows } => window_rows,
             OrderMode::Sequential | OrderMode::Time => 0,
@@ -104,12 +111,18 @@ impl FeedOptions {
 
     /// Where a feed of this begins, without starting it.
     pub fn beginning(&self) -> Result<FeedCursor> {
-        Ok(self.cursor.clone().unwrap_or(FeedCursor::start(&self.sequence()?).at(self.first_epoch, 0)))
+        Ok(self
+            .cursor
+            .clone()
+            .unwrap_or(FeedCursor::start(&self.sequence()?).at(self.first_epoch, 0)))
     }
 
     /// The rows in the order that a feed of this delivers.
     pub fn sequence(&self) -> Result<RowSequence> {
-        let order = self.cursor.as_ref().map_or(&self.order, |cursor| &cursor.order);
+        let order = self
+            .cursor
+            .as_ref()
+            .map_or(&self.order, |cursor| &cursor.order);
         order.bind(self.sources.iter().map(|source| source.dataset()).collect())
     }
 
@@ -126,12 +139,20 @@ impl FeedOptions {
             // What comes with the rows of a block is held with them.
             let all: u64 = blocks.clone().map(|block| block.rows + block.halo).sum();
             let window = window_rows as f64 * all as f64 / dataset.rows().max(1) as f64;
-            Some((window.ceil() as u64, blocks.map(|block| block.rows + block.halo).max()?))
+            Some((
+                window.ceil() as u64,
+                blocks.map(|block| block.rows + block.halo).max()?,
+            ))
         });
         // And the one that is being delivered.
         let ahead = self.ahead() + 1;
-        let (held, window) = (layout.held_bytes as u64, layout.window_row_bytes(&self.features) as u64);
-        let rows: u64 = blocks.map(|(rows, widest)| rows * window + ahead * widest * held).sum();
+        let (held, window) = (
+            layout.held_bytes as u64,
+            layout.window_row_bytes(&self.features) as u64,
+        );
+        let rows: u64 = blocks
+            .map(|(rows, widest)| rows * window + ahead * widest * held)
+            .sum();
         rows + (self.slots * layout.bytes) as u64
     }
 }

@@ -39,13 +39,28 @@ impl BatchSchedule {
     /// The steps of `rank` from a cursor up to the epoch `end`; `other` is the plan of a whole epoch.
     pub fn new(cursor: &FeedCursor, other: BatchPlan, rank: u32, end: u64) -> Self {
         let epoch_rows = other.rows;
-        let first = BatchPlan { rows: epoch_rows - cursor.position, ..other };
-        BatchSchedule { rank, epoch_rows, epoch: cursor.epoch, position: cursor.position, first, other, end }
+        let first = BatchPlan {
+            rows: epoch_rows - cursor.position,
+            ..other
+        };
+        BatchSchedule {
+            rank,
+            epoch_rows,
+            epoch: cursor.epoch,
+            position: cursor.position,
+            first,
+            other,
+            end,
+        }
     }
 
     /// The steps of an epoch that are delivered.
     pub fn steps(&self, epoch: u64) -> u64 {
-        if epoch == self.epoch { self.first.steps() } else { self.other.steps() }
+        if epoch == self.epoch {
+            self.first.steps()
+        } else {
+            self.other.steps()
+        }
     }
 
     /// One batch, counted from the feed's first.
@@ -60,14 +75,24 @@ impl BatchSchedule {
         if epoch >= self.end {
             return None;
         }
-        let RankSlice { positions, shape_rows } = law.rank_slice(self.rank, step);
+        let RankSlice {
+            positions,
+            shape_rows,
+        } = law.rank_slice(self.rank, step);
         let base = epoch * self.epoch_rows + position;
         let next = match position + law.consumed(step + 1) {
             end if end == self.epoch_rows => (epoch + 1, 0),
             position => (epoch, position),
         };
         let places = base + positions.start..base + positions.end;
-        Some(BatchJob { number, epoch, step, places, shape_rows: shape_rows as usize, next })
+        Some(BatchJob {
+            number,
+            epoch,
+            step,
+            places,
+            shape_rows: shape_rows as usize,
+            next,
+        })
     }
 
     /// All places that any step delivers lie in this range.
@@ -76,7 +101,10 @@ impl BatchSchedule {
             RemainderPolicy::Wrap => u64::from(self.other.batch) * u64::from(self.other.world),
             _ => 0,
         };
-        let end = self.end.saturating_mul(self.epoch_rows).saturating_add(wrapped);
+        let end = self
+            .end
+            .saturating_mul(self.epoch_rows)
+            .saturating_add(wrapped);
         self.epoch * self.epoch_rows + self.position..if self.epoch < self.end { end } else { 0 }
     }
 }

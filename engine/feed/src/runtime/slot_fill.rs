@@ -75,7 +75,10 @@ impl SlotTargets {
                 rows[(place - own.start) as usize] = row;
             }
         }
-        SlotTargets { own, rows: Some(rows) }
+        SlotTargets {
+            own,
+            rows: Some(rows),
+        }
     }
 
     #[inline]
@@ -90,7 +93,10 @@ impl SlotTargets {
     /// Positions of a chunk that may go somewhere.
     fn within(&self, ready: &ReadyChunk) -> Range<u64> {
         let places = ready.places();
-        let (start, end) = (self.own.start.max(places.start), self.own.end.min(places.end));
+        let (start, end) = (
+            self.own.start.max(places.start),
+            self.own.end.min(places.end),
+        );
         start - places.start..end.max(start) - places.start
     }
 }
@@ -105,30 +111,35 @@ fn fill_shuffled(
     let (packer, bytes) = (&work.packer, work.packer.tile_bytes());
     let mut sound = true;
     // Tiles lie all over the window: each is asked for some time before it is needed.
-    let mut asked: VecDeque<(&[u8], [u32; TILE_ROWS])> = VecDeque::with_capacity(PREFETCH_TILES + 1);
-    ready.chunk().each(targets.within(ready), &mut scratch.order, |piece| {
-        let mut rows = [NO_ROW; TILE_ROWS];
-        let first = ready.start + piece.slice;
-        let places = rows[piece.first..].iter_mut().zip(piece.places);
-        places.for_each(|(row, place)| *row = targets.row(first + u64::from(*place)));
-        if rows == [NO_ROW; TILE_ROWS] {
-            return;
-        }
-        let Some(PartRows::Tiles(tiles)) = ready.held.get(piece.part) else {
-            sound = false;
-            return;
-        };
-        let start = piece.run as usize * bytes;
-        let tile = tiles.tile(start..start + bytes);
-        prefetch(tile);
-        asked.push_back((tile, rows));
-        if asked.len() > PREFETCH_TILES
-            && let Some((tile, rows)) = asked.pop_front()
-        {
-            packer.scatter(tile, &rows, slot);
-        }
-    });
-    asked.iter().for_each(|(tile, rows)| packer.scatter(tile, rows, slot));
+    let mut asked: VecDeque<(&[u8], [u32; TILE_ROWS])> =
+        VecDeque::with_capacity(PREFETCH_TILES + 1);
+    ready
+        .chunk()
+        .each(targets.within(ready), &mut scratch.order, |piece| {
+            let mut rows = [NO_ROW; TILE_ROWS];
+            let first = ready.start + piece.slice;
+            let places = rows[piece.first..].iter_mut().zip(piece.places);
+            places.for_each(|(row, place)| *row = targets.row(first + u64::from(*place)));
+            if rows == [NO_ROW; TILE_ROWS] {
+                return;
+            }
+            let Some(PartRows::Tiles(tiles)) = ready.held.get(piece.part) else {
+                sound = false;
+                return;
+            };
+            let start = piece.run as usize * bytes;
+            let tile = tiles.tile(start..start + bytes);
+            prefetch(tile);
+            asked.push_back((tile, rows));
+            if asked.len() > PREFETCH_TILES
+                && let Some((tile, rows)) = asked.pop_front()
+            {
+                packer.scatter(tile, &rows, slot);
+            }
+        });
+    asked
+        .iter()
+        .for_each(|(tile, rows)| packer.scatter(tile, rows, slot));
     if sound { Ok(()) } else { Err(rows_missing()) }
 }
 
@@ -152,13 +163,19 @@ fn fill_sequences(
             if to == NO_ROW {
                 continue;
             }
-            let (block, row) = ready.epoch.source(data, chunk.parts[piece.part], piece.run, row);
+            let (block, row) = ready
+                .epoch
+                .source(data, chunk.parts[piece.part], piece.run, row);
             let steps = match ready.held.get(piece.part) {
-                Some(PartRows::Series(blocks, _)) => blocks.iter().find(|(number, _)| *number == block),
+                Some(PartRows::Series(blocks, _)) => {
+                    blocks.iter().find(|(number, _)| *number == block)
+                }
                 _ => None,
             };
             match steps {
-                Some((_, steps)) => steps.write_steps(row as usize, &work.packer.layout, slot, to as usize),
+                Some((_, steps)) => {
+                    steps.write_steps(row as usize, &work.packer.layout, slot, to as usize)
+                }
                 None => sound = false,
             }
         }
@@ -166,16 +183,28 @@ fn fill_sequences(
     if sound { Ok(()) } else { Err(rows_missing()) }
 }
 
-fn fill_in_order(work: &SharedFeed, job: &BatchJob, ready: &ReadyChunk, slot: &mut [u8], scratch: &mut FillBuffers) {
-    let Some(PartRows::Columns(held)) = ready.held.first() else { return };
+fn fill_in_order(
+    work: &SharedFeed,
+    job: &BatchJob,
+    ready: &ReadyChunk,
+    slot: &mut [u8],
+    scratch: &mut FillBuffers,
+) {
+    let Some(PartRows::Columns(held)) = ready.held.first() else {
+        return;
+    };
     for (start, columns) in held {
         // Places that both the batch of the source and the job have.
         let source = ready.start + start;
         let first = job.places.start.max(source);
         let end = job.places.end.min(source + columns.rows as u64);
         if first < end {
-            let (rows, to) = ((first - source) as usize..(end - source) as usize, first - job.places.start);
-            work.packer.pack_slot(columns, rows, slot, to as usize, &mut scratch.tile);
+            let (rows, to) = (
+                (first - source) as usize..(end - source) as usize,
+                first - job.places.start,
+            );
+            work.packer
+                .pack_slot(columns, rows, slot, to as usize, &mut scratch.tile);
         }
     }
 }
@@ -195,8 +224,17 @@ fn digest_of(
         for (row, own) in (piece.first as u64..).zip(piece.places) {
             let target = targets.row(ready.start + piece.slice + u64::from(*own));
             if target != NO_ROW {
-                let (block, row) = ready.epoch.source(data, chunk.parts[piece.part], piece.run, row);
-                receipt.add(job.places.start + u64::from(target), RowId { dataset, row: data.row(block, row) });
+                let (block, row) =
+                    ready
+                        .epoch
+                        .source(data, chunk.parts[piece.part], piece.run, row);
+                receipt.add(
+                    job.places.start + u64::from(target),
+                    RowId {
+                        dataset,
+                        row: data.row(block, row),
+                    },
+                );
             }
         }
     });

@@ -15,7 +15,12 @@ impl TilePool {
     /// A buffer of so many bytes (whole words), which hold anything.
     pub fn take(self: &Arc<Self>, bytes: usize) -> TileBuffer {
         let words = bytes / size_of::<u64>();
-        let used = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let used = || {
+            self.buffers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop()
+        };
         let buffer = match (words > 0).then(used).flatten() {
             Some(mut buffer) => {
                 buffer.reserve_exact(words.saturating_sub(buffer.len()));
@@ -24,7 +29,10 @@ impl TilePool {
             }
             None => vec![0; words],
         };
-        TileBuffer { buffer, pool: self.clone() }
+        TileBuffer {
+            buffer,
+            pool: self.clone(),
+        }
     }
 }
 
@@ -53,7 +61,11 @@ impl Drop for TileBuffer {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
         if buffer.capacity() > 0 {
-            self.pool.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+            self.pool
+                .buffers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(buffer);
         }
     }
 }

@@ -113,7 +113,10 @@ impl SharedFeed {
             let Some(task) = self.next(&mut state) else {
                 let full = state.free.is_empty();
                 let begin = Instant::now();
-                state = self.workers.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self
+                    .workers
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
                 if full {
                     state.times.producer_wait += begin.elapsed();
                 }
@@ -138,26 +141,41 @@ impl SharedFeed {
             state.filling += 1;
             return Some(FeedTask::Fill(job, chunks, slot));
         }
-        state.streams.iter_mut().enumerate().find_map(|(dataset, stream)| {
-            let wanted = self.sequence.turns_of(dataset as u32, job.places.clone()).end;
-            let load = stream.next_load(&self.sequence, wanted)?;
-            // Before another thread can take one of these blocks.
-            let ahead = stream.blocks_ahead(&self.sequence, &load);
-            self.sources[dataset].announce(&ahead);
-            Some(FeedTask::Load(load))
-        })
+        state
+            .streams
+            .iter_mut()
+            .enumerate()
+            .find_map(|(dataset, stream)| {
+                let wanted = self
+                    .sequence
+                    .turns_of(dataset as u32, job.places.clone())
+                    .end;
+                let load = stream.next_load(&self.sequence, wanted)?;
+                // Before another thread can take one of these blocks.
+                let ahead = stream.blocks_ahead(&self.sequence, &load);
+                self.sources[dataset].announce(&ahead);
+                Some(FeedTask::Load(load))
+            })
     }
 
     fn chunks(&self, state: &mut FeedState, job: &BatchJob) -> Option<Vec<Vec<Arc<ReadyChunk>>>> {
         let streams = state.streams.iter_mut().enumerate();
         streams
             .map(|(dataset, stream)| {
-                stream.take(&self.sequence, self.sequence.turns_of(dataset as u32, job.places.clone()))
+                stream.take(
+                    &self.sequence,
+                    self.sequence.turns_of(dataset as u32, job.places.clone()),
+                )
             })
             .collect()
     }
 
-    fn perform(&self, task: FeedTask, scratch: &mut FillBuffers, times: &mut WorkerTimes) -> FeedTaskOutcome {
+    fn perform(
+        &self,
+        task: FeedTask,
+        scratch: &mut FillBuffers,
+        times: &mut WorkerTimes,
+    ) -> FeedTaskOutcome {
         match task {
             FeedTask::Load(task) => match catch_panic(|| load_unit(self, &task, times)) {
                 Ok(Some(held)) => FeedTaskOutcome::Loaded(task, held),
@@ -166,7 +184,8 @@ impl SharedFeed {
             },
             FeedTask::Fill(job, chunks, mut slot) => {
                 let begin = Instant::now();
-                let filled = catch_panic(|| fill_slot(self, &job, &chunks, slot.bytes_mut()?, scratch));
+                let filled =
+                    catch_panic(|| fill_slot(self, &job, &chunks, slot.bytes_mut()?, scratch));
                 times.filling += begin.elapsed();
                 match filled {
                     Ok(receipt) => FeedTaskOutcome::Filled(FilledBatch { job, slot, receipt }),
@@ -223,7 +242,9 @@ impl SharedFeed {
             return Err(Fault::new(codes::MEMORY, format!("all {} batches are held by the consumer", state.slots))
                 .hint("drop each batch, or copy what you keep, before the next ones; or raise `slots_max`"));
         }
-        state.free.push(self.allocator.allocate(self.packer.layout.bytes)?);
+        state
+            .free
+            .push(self.allocator.allocate(self.packer.layout.bytes)?);
         state.slots += 1;
         self.workers.notify_all();
         Ok(())
@@ -238,7 +259,8 @@ impl Drop for PanicGuard<'_> {
         if std::thread::panicking() {
             let mut state = self.0.lock();
             state.filling = 0;
-            self.0.fail(&mut state, Fault::internal("a thread of the feed panicked"));
+            self.0
+                .fail(&mut state, Fault::internal("a thread of the feed panicked"));
         }
     }
 }

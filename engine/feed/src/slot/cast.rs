@@ -84,7 +84,11 @@ impl PackedColumns {
                 PartRole::Label => features.label.as_slice(),
                 PartRole::Weight => features.weight.as_slice(),
                 PartRole::Mask => {
-                    parts.push(if part.record_offset.is_some() { vec![packing.mask()] } else { Vec::new() });
+                    parts.push(if part.record_offset.is_some() {
+                        vec![packing.mask()]
+                    } else {
+                        Vec::new()
+                    });
                     continue;
                 }
             };
@@ -94,25 +98,45 @@ impl PackedColumns {
             });
             parts.push(values.collect::<Result<_>>()?);
         }
-        Ok(PackedColumns { rows: packing.rows, parts, others: packing.arrays.cloned().collect(), found: packing.found })
+        Ok(PackedColumns {
+            rows: packing.rows,
+            parts,
+            others: packing.arrays.cloned().collect(),
+            found: packing.found,
+        })
     }
 }
 
 impl ColumnCaster<'_> {
     fn next_column(&mut self, field: &FeatureField, whole: bool) -> Result<FeatureValues> {
         let missing = || Fault::internal("the source gave fewer columns than it was asked for");
-        FeatureValues::new(field, self.arrays.next().ok_or_else(missing)?, self.first_row, whole)
+        FeatureValues::new(
+            field,
+            self.arrays.next().ok_or_else(missing)?,
+            self.first_row,
+            whole,
+        )
     }
 
     /// Numbers; zero where the row does not count, if `masked`.
-    fn cast_dense(&mut self, field: &FeatureField, data_type: ValueType, masked: bool) -> Result<PackedValues> {
+    fn cast_dense(
+        &mut self,
+        field: &FeatureField,
+        data_type: ValueType,
+        masked: bool,
+    ) -> Result<PackedValues> {
         let column = self.next_column(field, false)?;
         let width = column.width;
         let masked = masked && !self.mask.is_empty();
-        if let Some(values) = column.same::<Float32Type>().filter(|values| all_finite(values) && !masked)
+        if let Some(values) = column
+            .same::<Float32Type>()
+            .filter(|values| all_finite(values) && !masked)
             && data_type == ValueType::F32
         {
-            return Ok(PackedValues { bytes: values.inner().clone(), width });
+            return Ok(PackedValues {
+                bytes: values.inner().clone(),
+                width,
+            });
         }
         let mut values = column.reals()?;
         if !all_finite(&values) {
@@ -120,7 +144,8 @@ impl ColumnCaster<'_> {
         }
         if masked {
             let rows = values.chunks_exact_mut(width).zip(&self.mask);
-            rows.filter(|(_, mask)| **mask == 0).for_each(|(values, _)| values.fill(0.0));
+            rows.filter(|(_, mask)| **mask == 0)
+                .for_each(|(values, _)| values.fill(0.0));
         }
         let bytes = match data_type {
             ValueType::F16 | ValueType::Bf16 => {
@@ -141,15 +166,24 @@ impl ColumnCaster<'_> {
     fn handle_non_finite(&mut self, column: &FeatureValues, values: &mut [f32]) -> Result<()> {
         let bad = |values: &[f32]| values.iter().filter(|value| !value.is_finite()).count();
         if self.non_finite == NonFinite::Fail {
-            let rows = values.chunks_exact(column.width).enumerate().filter(|(_, values)| bad(values) > 0);
+            let rows = values
+                .chunks_exact(column.width)
+                .enumerate()
+                .filter(|(_, values)| bad(values) > 0);
             let rows: Vec<u64> = rows.map(|(row, _)| column.row(row)).collect();
             return Err(Fault::new(
                 codes::NOT_FINITE,
-                format!("`{}` has {} values that are not finite", column.name, bad(values)),
+                format!(
+                    "`{}` has {} values that are not finite",
+                    column.name,
+                    bad(values)
+                ),
             )
             .column(&column.name)
             .rows(rows)
-            .hint("`clip` or `impute` the column before, or set `non_finite` to `skip` or `zero`"));
+            .hint(
+                "`clip` or `impute` the column before, or set `non_finite` to `skip` or `zero`",
+            ));
         }
         if self.non_finite == NonFinite::Skip {
             self.mask.resize(self.rows, 1);
@@ -162,12 +196,19 @@ impl ColumnCaster<'_> {
             {
                 self.found.skipped += u64::from(std::mem::take(mask));
             }
-            values.iter_mut().filter(|value| !value.is_finite()).for_each(|value| *value = 0.0);
+            values
+                .iter_mut()
+                .filter(|value| !value.is_finite())
+                .for_each(|value| *value = 0.0);
         }
         Ok(())
     }
 
-    fn cast_categorical(&mut self, field: &FeatureField, data_type: ValueType) -> Result<PackedValues> {
+    fn cast_categorical(
+        &mut self,
+        field: &FeatureField,
+        data_type: ValueType,
+    ) -> Result<PackedValues> {
         let column = self.next_column(field, true)?;
         let width = column.width;
         let bytes = if data_type == ValueType::I32 {
@@ -177,7 +218,11 @@ impl ColumnCaster<'_> {
                     let wide = column.wholes()?;
                     let narrow: Vec<i32> = wide.iter().map(|&value| value as i32).collect();
                     let fits = |(wide, narrow): (&i64, &i32)| *wide == i64::from(*narrow);
-                    if !wide.iter().zip(&narrow).fold(true, |all, pair| all & fits(pair)) {
+                    if !wide
+                        .iter()
+                        .zip(&narrow)
+                        .fold(true, |all, pair| all & fits(pair))
+                    {
                         return Err(too_large(&column, &wide));
                     }
                     Buffer::from_vec(narrow)
@@ -194,20 +239,31 @@ impl ColumnCaster<'_> {
 
     fn mask(&mut self) -> PackedValues {
         self.mask.resize(self.rows, 1);
-        PackedValues { bytes: Buffer::from_vec(std::mem::take(&mut self.mask)), width: 1 }
+        PackedValues {
+            bytes: Buffer::from_vec(std::mem::take(&mut self.mask)),
+            width: 1,
+        }
     }
 }
 
 /// Whether all values are; without a branch per value.
 fn all_finite(values: &[f32]) -> bool {
-    values.iter().fold(true, |all, value| all & value.is_finite())
+    values
+        .iter()
+        .fold(true, |all, value| all & value.is_finite())
 }
 
 #[cold]
 fn too_large(column: &FeatureValues, values: &[i64]) -> Fault {
-    let place = values.iter().position(|&value| i32::try_from(value).is_err()).unwrap_or(0);
-    Fault::new(codes::OVERFLOW, format!("{} of `{}` is no 32-bit id", values[place], column.name))
-        .column(&column.name)
-        .rows([column.row(place / column.width)])
-        .hint("set `categorical_type` to `i64`")
+    let place = values
+        .iter()
+        .position(|&value| i32::try_from(value).is_err())
+        .unwrap_or(0);
+    Fault::new(
+        codes::OVERFLOW,
+        format!("{} of `{}` is no 32-bit id", values[place], column.name),
+    )
+    .column(&column.name)
+    .rows([column.row(place / column.width)])
+    .hint("set `categorical_type` to `i64`")
 }

@@ -62,12 +62,19 @@ fn one() -> u32 {
 impl FeatureField {
     /// A column of single values that are never missing.
     pub fn new(column: impl Into<String>) -> FeatureField {
-        FeatureField { column: column.into(), width: 1, missing: None }
+        FeatureField {
+            column: column.into(),
+            width: 1,
+            missing: None,
+        }
     }
 
     /// What a missing value becomes.
     pub fn missing(self, value: f64) -> FeatureField {
-        FeatureField { missing: Some(value), ..self }
+        FeatureField {
+            missing: Some(value),
+            ..self
+        }
     }
 }
 
@@ -121,16 +128,32 @@ impl BatchFeatures {
     /// The columns that must be read, in this order: dense, categorical, label, weight, those beside them, keys,
     /// time, and which rows are delivered.
     pub fn columns(&self) -> Vec<String> {
-        let fields = self.dense.iter().chain(&self.categorical).chain(&self.label).chain(&self.weight);
-        let series =
-            self.series.iter().flat_map(|series| series.keys.iter().chain(&series.time).chain(&series.delivered));
+        let fields = self
+            .dense
+            .iter()
+            .chain(&self.categorical)
+            .chain(&self.label)
+            .chain(&self.weight);
+        let series = self.series.iter().flat_map(|series| {
+            series
+                .keys
+                .iter()
+                .chain(&series.time)
+                .chain(&series.delivered)
+        });
         let beside = self.beside.iter().cloned();
-        fields.map(|field| field.column.clone()).chain(beside).chain(series.cloned()).collect()
+        fields
+            .map(|field| field.column.clone())
+            .chain(beside)
+            .chain(series.cloned())
+            .collect()
     }
 
     /// Steps of a row: one without series.
     pub fn steps(&self) -> usize {
-        self.series.as_ref().map_or(1, |series| series.steps as usize)
+        self.series
+            .as_ref()
+            .map_or(1, |series| series.steps as usize)
     }
 }
 

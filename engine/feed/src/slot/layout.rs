@@ -119,7 +119,14 @@ impl BatchLayout {
         let masked = features.series.is_some() || features.non_finite == NonFinite::Skip;
         let mut layout = BatchLayout::with_mask(features, rows, masked)?;
         if features.series.is_some() {
-            let step = BatchLayout::with_mask(&BatchFeatures { series: None, ..features.clone() }, 1, true)?;
+            let step = BatchLayout::with_mask(
+                &BatchFeatures {
+                    series: None,
+                    ..features.clone()
+                },
+                1,
+                true,
+            )?;
             layout.held_bytes = step.record_bytes + STEP_PLACE_BYTES;
         }
         Ok(layout)
@@ -128,14 +135,25 @@ impl BatchLayout {
     /// Bytes that a shuffle holds at most for each row of its window. A unit of sequences is held until
     /// the last of its rows is delivered, of others each row until its own turn.
     pub fn window_row_bytes(&self, features: &BatchFeatures) -> usize {
-        if features.series.is_some() { 2 * self.held_bytes } else { self.held_bytes }
+        if features.series.is_some() {
+            2 * self.held_bytes
+        } else {
+            self.held_bytes
+        }
     }
 
     /// The layout of batches of `rows` rows; whether records have a mask, or all of them count.
-    pub(super) fn with_mask(features: &BatchFeatures, rows: usize, masked: bool) -> Result<BatchLayout> {
+    pub(super) fn with_mask(
+        features: &BatchFeatures,
+        rows: usize,
+        masked: bool,
+    ) -> Result<BatchLayout> {
         let steps = features.steps();
         if steps == 0 || rows == 0 {
-            return Err(Fault::new(codes::BAD_VALUE, format!("batches of {rows} rows of {steps} steps hold nothing")));
+            return Err(Fault::new(
+                codes::BAD_VALUE,
+                format!("batches of {rows} rows of {steps} steps hold nothing"),
+            ));
         }
         let dense = match features.dense_type {
             DenseType::F32 => ValueType::F32,
@@ -148,31 +166,74 @@ impl BatchLayout {
         };
         let sequence = features.series.is_some();
         // Shapes below the batch: [steps,] values.
-        let shape =
-            |values: Option<usize>| -> Vec<usize> { sequence.then_some(steps).into_iter().chain(values).collect() };
+        let shape = |values: Option<usize>| -> Vec<usize> {
+            sequence
+                .then_some(steps)
+                .into_iter()
+                .chain(values)
+                .collect()
+        };
         let parts = [
-            (PartRole::Dense, dense, Some(shape(Some(total_width(&features.dense))))),
-            (PartRole::Categorical, categorical, Some(shape(Some(total_width(&features.categorical))))),
-            (PartRole::Label, ValueType::F32, features.label.as_ref().map(|_| Vec::new())),
-            (PartRole::Weight, ValueType::F32, features.weight.as_ref().map(|_| Vec::new())),
+            (
+                PartRole::Dense,
+                dense,
+                Some(shape(Some(total_width(&features.dense)))),
+            ),
+            (
+                PartRole::Categorical,
+                categorical,
+                Some(shape(Some(total_width(&features.categorical)))),
+            ),
+            (
+                PartRole::Label,
+                ValueType::F32,
+                features.label.as_ref().map(|_| Vec::new()),
+            ),
+            (
+                PartRole::Weight,
+                ValueType::F32,
+                features.weight.as_ref().map(|_| Vec::new()),
+            ),
             (PartRole::Mask, ValueType::U8, Some(shape(None))),
         ];
-        let mut layout = BatchLayout { parts: Vec::new(), rows, bytes: 0, record_bytes: 0, held_bytes: 0 };
+        let mut layout = BatchLayout {
+            parts: Vec::new(),
+            rows,
+            bytes: 0,
+            record_bytes: 0,
+            held_bytes: 0,
+        };
         for (role, data_type, inner) in parts {
-            let Some(inner) = inner.filter(|inner| !inner.contains(&0)) else { continue };
+            let Some(inner) = inner.filter(|inner| !inner.contains(&0)) else {
+                continue;
+            };
             let row_bytes = inner.iter().product::<usize>() * data_type.bytes();
             let shape = std::iter::once(rows).chain(inner).collect();
             let in_record = role != PartRole::Mask || masked;
-            let record_offset = in_record.then(|| layout.record_bytes.next_multiple_of(data_type.bytes()));
-            layout.parts.push(PartLayout { role, data_type, shape, offset: layout.bytes, row_bytes, record_offset });
-            layout.record_bytes = record_offset.map_or(layout.record_bytes, |offset| offset + row_bytes);
+            let record_offset =
+                in_record.then(|| layout.record_bytes.next_multiple_of(data_type.bytes()));
+            layout.parts.push(PartLayout {
+                role,
+                data_type,
+                shape,
+                offset: layout.bytes,
+                row_bytes,
+                record_offset,
+            });
+            layout.record_bytes =
+                record_offset.map_or(layout.record_bytes, |offset| offset + row_bytes);
             layout.bytes = (layout.bytes + row_bytes * rows).next_multiple_of(ALIGN);
         }
         layout.record_bytes = layout.record_bytes.next_multiple_of(8);
         layout.held_bytes = layout.record_bytes;
         if layout.bytes > SLOT_BYTES_MAX {
-            let message = format!("a batch of {rows} rows takes {} bytes, more than {SLOT_BYTES_MAX}", layout.bytes);
-            return Err(Fault::new(codes::LIMIT, message).hint("lower `batch_rows`, or use a smaller type"));
+            let message = format!(
+                "a batch of {rows} rows takes {} bytes, more than {SLOT_BYTES_MAX}",
+                layout.bytes
+            );
+            return Err(
+                Fault::new(codes::LIMIT, message).hint("lower `batch_rows`, or use a smaller type")
+            );
         }
         Ok(layout)
     }

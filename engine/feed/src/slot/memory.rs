@@ -30,14 +30,21 @@ impl SlotAllocator for HostMemory {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
         let mut buffer = Vec::new();
         buffer.try_reserve_exact(bytes + ALIGN).map_err(|error| {
-            Fault::new(codes::MEMORY, format!("no memory for a slot of {bytes} bytes"))
-                .cause(error)
-                .hint("lower `batch_rows` or the number of slots")
+            Fault::new(
+                codes::MEMORY,
+                format!("no memory for a slot of {bytes} bytes"),
+            )
+            .cause(error)
+            .hint("lower `batch_rows` or the number of slots")
         })?;
         buffer.resize(bytes + ALIGN, 0_u8);
         // The buffer never grows again, so that its address, and with it the offset, stays.
         let offset = buffer.as_ptr().align_offset(ALIGN);
-        Ok(Box::new(HostSlot { buffer, offset, bytes }))
+        Ok(Box::new(HostSlot {
+            buffer,
+            offset,
+            bytes,
+        }))
     }
 }
 

@@ -13,7 +13,9 @@ mod slot_packer;
 
 pub use cast::NonFiniteCounts;
 pub(crate) use cast::PackedColumns;
-pub use features::{BatchFeatures, CategoricalType, DenseType, FeatureField, NonFinite, SequenceOptions};
+pub use features::{
+    BatchFeatures, CategoricalType, DenseType, FeatureField, NonFinite, SequenceOptions,
+};
 pub use layout::{ALIGN, BatchLayout, PartLayout, PartRole, ValueType};
 pub use memory::{HostMemory, SlotAllocator, SlotMemory};
 pub(crate) use nontemporal::{prefetch, store_fence};

@@ -21,13 +21,19 @@ pub(crate) fn prefetch(bytes: &[u8]) {
 #[inline]
 pub(crate) fn copy_nontemporal(from: &[u8], to: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
-    if from.len() == to.len() && to.len().is_multiple_of(16) && to.as_ptr().addr().is_multiple_of(16) {
+    if from.len() == to.len()
+        && to.len().is_multiple_of(16)
+        && to.as_ptr().addr().is_multiple_of(16)
+    {
         use std::arch::x86_64::{_mm_loadu_si128, _mm_stream_si128};
         for (from, to) in from.chunks_exact(16).zip(to.chunks_exact_mut(16)) {
             // SAFETY: both have 16 bytes, and `to` is aligned to as many.
             #[allow(unsafe_code)]
             unsafe {
-                _mm_stream_si128(to.as_mut_ptr().cast(), _mm_loadu_si128(from.as_ptr().cast()));
+                _mm_stream_si128(
+                    to.as_mut_ptr().cast(),
+                    _mm_loadu_si128(from.as_ptr().cast()),
+                );
             }
         }
         return;

@@ -56,10 +56,13 @@ pub fn id_values(field: &FeatureField, array: &ArrayRef) -> Result<Vec<i32>> {
     let column = FeatureValues::new(field, array, 0, true)?;
     let narrow = |(place, id): (usize, &i64)| {
         i32::try_from(*id).map_err(|_| {
-            Fault::new(codes::OVERFLOW, format!("{id} of `{}` is no 32-bit id", column.name))
-                .column(&column.name)
-                .rows([column.row(place / column.width)])
-                .hint("make ids of it with `vocabulary` or `hash_bucket` before")
+            Fault::new(
+                codes::OVERFLOW,
+                format!("{id} of `{}` is no 32-bit id", column.name),
+            )
+            .column(&column.name)
+            .rows([column.row(place / column.width)])
+            .hint("make ids of it with `vocabulary` or `hash_bucket` before")
         })
     };
     column.wholes()?.iter().enumerate().map(narrow).collect()
@@ -67,15 +70,34 @@ pub fn id_values(field: &FeatureField, array: &ArrayRef) -> Result<Vec<i32>> {
 
 impl FeatureValues {
     /// A fault where the column is of a type or width that the field does not have.
-    pub fn new(field: &FeatureField, array: &ArrayRef, first_row: u64, whole: bool) -> Result<FeatureValues> {
+    pub fn new(
+        field: &FeatureField,
+        array: &ArrayRef,
+        first_row: u64,
+        whole: bool,
+    ) -> Result<FeatureValues> {
         let name = field.column.clone();
         let width = field.width as usize;
-        let rows = if is_list(array.data_type()) { array.logical_nulls() } else { None };
+        let rows = if is_list(array.data_type()) {
+            array.logical_nulls()
+        } else {
+            None
+        };
         let values = flatten_lists(array, width).map_err(|fault| fault.column(&name))?;
         let values = to_numeric(values, whole).map_err(|fault| fault.column(&name))?;
-        let nulls = values.logical_nulls().filter(|nulls| nulls.null_count() > 0);
+        let nulls = values
+            .logical_nulls()
+            .filter(|nulls| nulls.null_count() > 0);
         let rows = rows.filter(|rows| rows.null_count() > 0);
-        Ok(FeatureValues { name, width, missing: field.missing, first_row, values, rows, nulls })
+        Ok(FeatureValues {
+            name,
+            width,
+            missing: field.missing,
+            first_row,
+            values,
+            rows,
+            nulls,
+        })
     }
 
     /// All values as `f32`.
@@ -97,19 +119,29 @@ impl FeatureValues {
 
     /// Refuses unsigned values beyond the signed ones.
     fn fit_signed(&self) -> Result<()> {
-        let Some(values) = self.values.as_primitive_opt::<UInt64Type>() else { return Ok(()) };
+        let Some(values) = self.values.as_primitive_opt::<UInt64Type>() else {
+            return Ok(());
+        };
         if values.values().iter().fold(0, |all, value| all | value) <= i64::MAX as u64 {
             return Ok(());
         }
         let is_there = |place: usize| {
-            let row = self.rows.as_ref().is_none_or(|rows| rows.is_valid(place / self.width));
+            let row = self
+                .rows
+                .as_ref()
+                .is_none_or(|rows| rows.is_valid(place / self.width));
             row && values.is_valid(place)
         };
-        let large = (0..values.len()).find(|&place| values.value(place) > i64::MAX as u64 && is_there(place));
+        let large = (0..values.len())
+            .find(|&place| values.value(place) > i64::MAX as u64 && is_there(place));
         large.map_or(Ok(()), |place| {
             Err(Fault::new(
                 codes::OVERFLOW,
-                format!("{} of `{}` is no 64-bit signed id", values.value(place), self.name),
+                format!(
+                    "{} of `{}` is no 64-bit signed id",
+                    values.value(place),
+                    self.name
+                ),
             )
             .column(&self.name)
             .rows([self.row(place / self.width)])
@@ -150,46 +182,70 @@ impl FeatureValues {
     ) -> Result<()> {
         let Some(missing) = self.missing else {
             let rows = nulls.inner().iter().enumerate().filter(|(_, valid)| !valid);
-            let rows: Vec<u64> = rows.map(|(i, _)| self.row(i * width / self.width)).collect();
-            return Err(Fault::new(codes::BAD_ROW, format!("{} values of `{}` are missing", rows.len(), self.name))
-                .column(&self.name)
-                .rows(rows)
-                .hint("`impute` the column, filter such rows, or give the field a value for `missing`"));
+            let rows: Vec<u64> = rows
+                .map(|(i, _)| self.row(i * width / self.width))
+                .collect();
+            return Err(Fault::new(
+                codes::BAD_ROW,
+                format!("{} values of `{}` are missing", rows.len(), self.name),
+            )
+            .column(&self.name)
+            .rows(rows)
+            .hint(
+                "`impute` the column, filter such rows, or give the field a value for `missing`",
+            ));
         };
         let missing = convert(missing);
         for (values, valid) in values.chunks_exact_mut(width).zip(nulls.inner()) {
-            values.iter_mut().for_each(|value| *value = if valid { *value } else { missing });
+            values
+                .iter_mut()
+                .for_each(|value| *value = if valid { *value } else { missing });
         }
         Ok(())
     }
 }
 
 fn is_list(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::FixedSizeList(..) | DataType::List(_) | DataType::LargeList(_))
+    matches!(
+        data_type,
+        DataType::FixedSizeList(..) | DataType::List(_) | DataType::LargeList(_)
+    )
 }
 
 /// The values of all rows one after another, `width` for each.
 fn flatten_lists(array: &ArrayRef, width: usize) -> Result<ArrayRef> {
     let wrong = |found: String| {
-        Err(Fault::new(codes::SCHEMA_DRIFT, format!("rows of {found}, and the batch has room for {width}"))
-            .hint("a feature's width is fixed by the layout of the batch: write the data with one width"))
+        Err(Fault::new(
+            codes::SCHEMA_DRIFT,
+            format!("rows of {found}, and the batch has room for {width}"),
+        )
+        .hint(
+            "a feature's width is fixed by the layout of the batch: write the data with one width",
+        ))
     };
     match array.data_type() {
         DataType::FixedSizeList(_, found) if *found as usize == width => {
             let list = array.as_fixed_size_list();
-            Ok(list.values().slice(list.offset() * width, list.len() * width))
+            Ok(list
+                .values()
+                .slice(list.offset() * width, list.len() * width))
         }
         DataType::FixedSizeList(_, found) => wrong(format!("{found} values")),
         DataType::List(field) => {
             let list = DataType::FixedSizeList(field.clone(), width as i32);
             let lengths = array.as_list::<i32>().offsets().lengths();
             // Rows that are missing have no values; the cast makes room for them.
-            match lengths.enumerate().find(|(row, length)| array.is_valid(*row) && *length != width) {
+            match lengths
+                .enumerate()
+                .find(|(row, length)| array.is_valid(*row) && *length != width)
+            {
                 Some((_, found)) => wrong(format!("{found} values")),
                 None => flatten_lists(&cast(array, &list)?, width),
             }
         }
-        DataType::LargeList(field) => flatten_lists(&cast(array, &DataType::List(field.clone()))?, width),
+        DataType::LargeList(field) => {
+            flatten_lists(&cast(array, &DataType::List(field.clone()))?, width)
+        }
         _ if width == 1 => Ok(array.clone()),
         _ => wrong("one value".to_owned()),
     }
@@ -223,7 +279,11 @@ fn to_numeric(values: ArrayRef, whole: bool) -> Result<ArrayRef> {
             } else {
                 "make numbers of it before, or list it under `categorical`"
             };
-            return Err(Fault::new(codes::COLUMN_TYPE, format!("{} is not {what}", type_words(data_type))).hint(hint));
+            return Err(Fault::new(
+                codes::COLUMN_TYPE,
+                format!("{} is not {what}", type_words(data_type)),
+            )
+            .hint(hint));
         }
     };
     Ok(cast(&values, &to)?)

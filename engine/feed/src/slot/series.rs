@@ -57,7 +57,9 @@ impl SeriesSteps {
     /// Writes the steps up to a delivered row, after as many empty ones as are missing.
     pub fn write_steps(&self, row: usize, layout: &BatchLayout, slot: &mut [u8], slot_row: usize) {
         let last = self.delivered[row] as usize;
-        let first = (last + 1).saturating_sub(self.count).max(self.first[last] as usize);
+        let first = (last + 1)
+            .saturating_sub(self.count)
+            .max(self.first[last] as usize);
         let packed: &[u8] = cast_slice(&self.packed);
         for (part, own) in layout.parts.iter().zip(&self.layout.parts) {
             let to = &mut slot[part.offset + slot_row * part.row_bytes..][..part.row_bytes];
@@ -74,20 +76,34 @@ impl SeriesPacker {
     /// The packer, where the features ask for sequences.
     pub fn new(features: &BatchFeatures) -> Option<SeriesPacker> {
         let series = features.series.clone()?;
-        Some(SeriesPacker { series, features: BatchFeatures { series: None, ..features.clone() } })
+        Some(SeriesPacker {
+            series,
+            features: BatchFeatures {
+                series: None,
+                ..features.clone()
+            },
+        })
     }
 
     /// Packs all rows of a block, of which `halo` are not delivered.
     pub fn pack_block(&self, batches: &[RecordBatch], halo: u64) -> Result<SeriesSteps> {
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         if rows > NO_ROW as usize {
-            return Err(Fault::new(codes::LIMIT, format!("a block of {rows} rows is too long for series")));
+            return Err(Fault::new(
+                codes::LIMIT,
+                format!("a block of {rows} rows is too long for series"),
+            ));
         }
         let layout = BatchLayout::with_mask(&self.features, rows.max(1), true)?;
         let mut columns = Vec::with_capacity(batches.len());
         let mut first_row = 0;
         for batch in batches {
-            columns.push(PackedColumns::new(&self.features, &layout, batch, first_row)?);
+            columns.push(PackedColumns::new(
+                &self.features,
+                &layout,
+                batch,
+                first_row,
+            )?);
             first_row += batch.num_rows() as u64;
         }
         let SeriesArrangement { places, first } = self.arrange(&columns, rows)?;
@@ -101,7 +117,13 @@ impl SeriesPacker {
             let moving = packer.part_columns(columns);
             for row in (0..columns.rows).step_by(TILE_ROWS) {
                 let count = TILE_ROWS.min(columns.rows - row);
-                packer.store(&moving, row..row + count, cast_slice_mut(&mut tile), 0, false);
+                packer.store(
+                    &moving,
+                    row..row + count,
+                    cast_slice_mut(&mut tile),
+                    0,
+                    false,
+                );
                 let mut rows = [NO_ROW; TILE_ROWS];
                 rows[..count].copy_from_slice(&to[..count]);
                 to = &to[count..];
@@ -110,21 +132,41 @@ impl SeriesPacker {
         }
         let delivered = self.delivered_rows(&columns, &places, halo)?;
         let count = self.series.steps as usize;
-        Ok(SeriesSteps { layout: packer.layout, packed, count, first, delivered, found })
+        Ok(SeriesSteps {
+            layout: packer.layout,
+            packed,
+            count,
+            first,
+            delivered,
+            found,
+        })
     }
 
     /// Where the rows go that are delivered.
-    fn delivered_rows(&self, columns: &[PackedColumns], places: &[u32], halo: u64) -> Result<Vec<u32>> {
+    fn delivered_rows(
+        &self,
+        columns: &[PackedColumns],
+        places: &[u32],
+        halo: u64,
+    ) -> Result<Vec<u32>> {
         if self.series.delivered.is_none() {
             return Ok(places.get(halo as usize..).unwrap_or(&[]).to_vec());
         }
         let (mut delivered, mut to) = (Vec::new(), places);
         for columns in columns {
-            let flags = columns.others.last().and_then(|flags| flags.as_boolean_opt());
+            let flags = columns
+                .others
+                .last()
+                .and_then(|flags| flags.as_boolean_opt());
             let flags: &BooleanArray =
                 flags.ok_or_else(|| Fault::internal("rows without a word of who is delivered"))?;
             let (own, rest) = to.split_at(columns.rows);
-            delivered.extend(own.iter().zip(flags).filter(|(_, flag)| *flag == Some(true)).map(|(place, _)| *place));
+            delivered.extend(
+                own.iter()
+                    .zip(flags)
+                    .filter(|(_, flag)| *flag == Some(true))
+                    .map(|(place, _)| *place),
+            );
             to = rest;
         }
         Ok(delivered)
@@ -135,7 +177,9 @@ impl SeriesPacker {
         let times = self.times(columns)?;
         let count = groups.iter().max().map_or(0, |last| *last as usize + 1);
         let mut starts = vec![0_u32; count + 1];
-        groups.iter().for_each(|group| starts[*group as usize + 1] += 1);
+        groups
+            .iter()
+            .for_each(|group| starts[*group as usize + 1] += 1);
         (0..count).for_each(|group| starts[group + 1] += starts[group]);
         let mut order = vec![0_u32; rows];
         let mut next = starts.clone();
@@ -158,14 +202,20 @@ impl SeriesPacker {
             }
             let mut reach = 0;
             for (row, first) in order.iter().zip(&mut first[start..end]) {
-                while self.series.within.is_some_and(|within| time(&order[reach]) < time(row).saturating_sub(within)) {
+                while self
+                    .series
+                    .within
+                    .is_some_and(|within| time(&order[reach]) < time(row).saturating_sub(within))
+                {
                     reach += 1;
                 }
                 *first = (start + reach) as u32;
             }
         }
         let mut places = vec![0; rows];
-        (0..).zip(&order).for_each(|(place, row)| places[*row as usize] = place);
+        (0..)
+            .zip(&order)
+            .for_each(|(place, row)| places[*row as usize] = place);
         Ok(SeriesArrangement { places, first })
     }
 
@@ -173,16 +223,22 @@ impl SeriesPacker {
     fn groups(&self, columns: &[PackedColumns], rows: usize) -> Result<Vec<u32>> {
         let mut groups = Vec::with_capacity(rows);
         let keys = self.series.keys.len();
-        let types = columns.first().map_or(&[][..], |columns| &columns.others[..keys]);
+        let types = columns
+            .first()
+            .map_or(&[][..], |columns| &columns.others[..keys]);
         if types.is_empty() {
             return Ok(vec![0; rows]);
         }
-        let fields = types.iter().map(|key| SortField::new(logical_type(key.data_type()))).collect();
+        let fields = types
+            .iter()
+            .map(|key| SortField::new(logical_type(key.data_type())))
+            .collect();
         let converter = RowConverter::new(fields)?;
         let mut known: HashMap<Box<[u8]>, u32> = HashMap::new();
         for columns in columns {
-            let plain =
-                columns.others[..keys].iter().map(|key| canonical_keys(&cast(key, &logical_type(key.data_type()))?));
+            let plain = columns.others[..keys]
+                .iter()
+                .map(|key| canonical_keys(&cast(key, &logical_type(key.data_type()))?));
             let found = converter.convert_columns(&plain.collect::<Result<Vec<ArrayRef>>>()?)?;
             let mut last: Option<(&[u8], u32)> = None;
             for row in &found {
@@ -207,13 +263,21 @@ impl SeriesPacker {
 
     /// The times of all rows.
     fn times(&self, columns: &[PackedColumns]) -> Result<Option<Vec<i64>>> {
-        let Some(name) = &self.series.time else { return Ok(None) };
+        let Some(name) = &self.series.time else {
+            return Ok(None);
+        };
         let mut times = Vec::new();
         for columns in columns {
             let column = &columns.others[self.series.keys.len()];
-            let missing = column.logical_nulls().filter(|nulls| nulls.null_count() > 0);
+            let missing = column
+                .logical_nulls()
+                .filter(|nulls| nulls.null_count() > 0);
             if let Some(nulls) = missing {
-                let rows = nulls.iter().zip(times.len() as u64..).filter(|(there, _)| !there).map(|(_, row)| row);
+                let rows = nulls
+                    .iter()
+                    .zip(times.len() as u64..)
+                    .filter(|(there, _)| !there)
+                    .map(|(_, row)| row);
                 let message = format!("{} rows have no time in `{name}`", nulls.null_count());
                 return Err(Fault::new(codes::BAD_ROW, message)
                     .column(name)

@@ -40,7 +40,11 @@ impl TilePacker {
             let widths: Vec<usize> = fields.iter().map(|field| field.width as usize).collect();
             widths.iter().any(|width| *width != 1).then_some(widths)
         });
-        TilePacker { widths: widths.collect(), features, layout }
+        TilePacker {
+            widths: widths.collect(),
+            features,
+            layout,
+        }
     }
 
     /// Bytes of a tile.
@@ -50,14 +54,25 @@ impl TilePacker {
 
     /// The values of columns, ready to be moved.
     pub fn part_columns<'a>(&self, columns: &'a PackedColumns) -> Vec<PartColumns<'a>> {
-        let parts = self.layout.parts.iter().zip(&columns.parts).zip(&self.widths);
-        let parts = parts.filter_map(|((part, columns), widths)| Some((part, part.record_offset?, columns, widths)));
+        let parts = self
+            .layout
+            .parts
+            .iter()
+            .zip(&columns.parts)
+            .zip(&self.widths);
+        let parts = parts.filter_map(|((part, columns), widths)| {
+            Some((part, part.record_offset?, columns, widths))
+        });
         let moving = parts.map(|(part, offset, columns, widths)| {
             let (uneven, start) = (widths.is_some(), offset * TILE_ROWS);
             match part.data_type {
                 ValueType::U8 => PartColumns::One(PackedValues::slices(columns), start, uneven),
-                ValueType::F16 | ValueType::Bf16 => PartColumns::Two(PackedValues::slices(columns), start, uneven),
-                ValueType::F32 | ValueType::I32 => PartColumns::Four(PackedValues::slices(columns), start, uneven),
+                ValueType::F16 | ValueType::Bf16 => {
+                    PartColumns::Two(PackedValues::slices(columns), start, uneven)
+                }
+                ValueType::F32 | ValueType::I32 => {
+                    PartColumns::Four(PackedValues::slices(columns), start, uneven)
+                }
                 ValueType::I64 => PartColumns::Eight(PackedValues::slices(columns), start, uneven),
             }
         });
@@ -66,7 +81,14 @@ impl TilePacker {
 
     /// Copies consecutive rows of columns into a tile, from its row `at` on; `away`, where it is not read soon.
     #[inline]
-    pub fn store(&self, columns: &[PartColumns], rows: Range<usize>, tile: &mut [u8], at: usize, away: bool) {
+    pub fn store(
+        &self,
+        columns: &[PartColumns],
+        rows: Range<usize>,
+        tile: &mut [u8],
+        at: usize,
+        away: bool,
+    ) {
         for columns in columns {
             match columns {
                 PartColumns::One(columns, start, uneven) => {
@@ -89,13 +111,19 @@ impl TilePacker {
     #[inline]
     pub fn scatter(&self, tile: &[u8], rows: &[u32; TILE_ROWS], slot: &mut [u8]) {
         for (part, widths) in self.layout.parts.iter().zip(&self.widths) {
-            let Some(offset) = part.record_offset else { continue };
+            let Some(offset) = part.record_offset else {
+                continue;
+            };
             let tile = &tile[offset * TILE_ROWS..(offset + part.row_bytes) * TILE_ROWS];
             let slot = &mut slot[part.offset..part.offset + part.bytes()];
             match part.data_type {
                 ValueType::U8 => scatter_values::<u8>(tile, widths.as_deref(), rows, slot),
-                ValueType::F16 | ValueType::Bf16 => scatter_values::<u16>(tile, widths.as_deref(), rows, slot),
-                ValueType::F32 | ValueType::I32 => scatter_values::<u32>(tile, widths.as_deref(), rows, slot),
+                ValueType::F16 | ValueType::Bf16 => {
+                    scatter_values::<u16>(tile, widths.as_deref(), rows, slot)
+                }
+                ValueType::F32 | ValueType::I32 => {
+                    scatter_values::<u32>(tile, widths.as_deref(), rows, slot)
+                }
                 ValueType::I64 => scatter_values::<u64>(tile, widths.as_deref(), rows, slot),
             }
         }
@@ -117,14 +145,21 @@ impl TilePacker {
             let count = TILE_ROWS.min(rows.end - first);
             self.store(&columns, first..first + count, tile, 0, false);
             let mut to = [NO_ROW; TILE_ROWS];
-            to[..count].iter_mut().zip(slot_row + first - rows.start..).for_each(|(to, row)| *to = row as u32);
+            to[..count]
+                .iter_mut()
+                .zip(slot_row + first - rows.start..)
+                .for_each(|(to, row)| *to = row as u32);
             self.scatter(tile, &to, slot);
         }
     }
 
     /// Fills the mask of rows of which all count.
     pub fn fill_mask(&self, slot: &mut [u8], rows: usize) {
-        let parts = self.layout.parts.iter().filter(|part| part.record_offset.is_none());
+        let parts = self
+            .layout
+            .parts
+            .iter()
+            .filter(|part| part.record_offset.is_none());
         parts.for_each(|part| slot[part.offset..part.offset + rows * part.row_bytes].fill(1));
     }
 
@@ -147,7 +182,10 @@ pub(crate) enum PartColumns<'a> {
 
 impl PackedValues {
     fn slices<T: Pod>(columns: &[PackedValues]) -> Vec<(&[T], usize)> {
-        columns.iter().map(|values| (cast_slice(&values.bytes), values.width)).collect()
+        columns
+            .iter()
+            .map(|values| (cast_slice(&values.bytes), values.width))
+            .collect()
     }
 }
 
@@ -163,7 +201,8 @@ fn store_columns<T: Pod>(
     let count = rows.len();
     if !uneven && count == TILE_ROWS {
         // Without a call for each column.
-        let tile: &mut [T] = cast_slice_mut(&mut tile[..columns.len() * TILE_ROWS * size_of::<T>()]);
+        let tile: &mut [T] =
+            cast_slice_mut(&mut tile[..columns.len() * TILE_ROWS * size_of::<T>()]);
         for ((values, _), to) in columns.iter().zip(tile.as_chunks_mut::<TILE_ROWS>().0) {
             match values[rows.start..].first_chunk::<TILE_ROWS>() {
                 Some(values) if away => copy_nontemporal(bytes_of(values), bytes_of_mut(to)),
@@ -183,18 +222,26 @@ fn store_columns<T: Pod>(
 }
 
 #[inline]
-fn scatter_values<T: Pod>(tile: &[u8], widths: Option<&[usize]>, rows: &[u32; TILE_ROWS], slot: &mut [u8]) {
+fn scatter_values<T: Pod>(
+    tile: &[u8],
+    widths: Option<&[usize]>,
+    rows: &[u32; TILE_ROWS],
+    slot: &mut [u8],
+) {
     let (tile, slot): (&[T], &mut [T]) = (cast_slice(tile), cast_slice_mut(slot));
     let count = tile.len() / TILE_ROWS;
     for (i, row) in rows.iter().enumerate().filter(|(_, row)| **row != NO_ROW) {
         let to = &mut slot[*row as usize * count..][..count];
         let Some(widths) = widths else {
-            to.iter_mut().zip(tile.as_chunks::<TILE_ROWS>().0).for_each(|(to, column)| *to = column[i]);
+            to.iter_mut()
+                .zip(tile.as_chunks::<TILE_ROWS>().0)
+                .for_each(|(to, column)| *to = column[i]);
             continue;
         };
         let mut start = 0;
         for width in widths {
-            to[start..start + width].copy_from_slice(&tile[start * TILE_ROWS + i * width..][..*width]);
+            to[start..start + width]
+                .copy_from_slice(&tile[start * TILE_ROWS + i * width..][..*width]);
             start += width;
         }
     }
@@ -203,6 +250,9 @@ fn scatter_values<T: Pod>(tile: &[u8], widths: Option<&[usize]>, rows: &[u32; TI
 impl PartLayout {
     /// Whether the part has a value for each step of a series.
     pub(super) fn has_steps(&self) -> bool {
-        matches!(self.role, PartRole::Dense | PartRole::Categorical | PartRole::Mask)
+        matches!(
+            self.role,
+            PartRole::Dense | PartRole::Categorical | PartRole::Mask
+        )
     }
 }

@@ -61,7 +61,11 @@ impl AssumedColumns {
 
     /// The columns of a table, with those that are assumed in it.
     pub fn extend(&self, table: &str, schema: &SchemaRef) -> SchemaRef {
-        let mut fields: Vec<Field> = schema.fields().iter().map(|field| field.as_ref().clone()).collect();
+        let mut fields: Vec<Field> = schema
+            .fields()
+            .iter()
+            .map(|field| field.as_ref().clone())
+            .collect();
         for column in &self.0 {
             let guess = &column.guesses[column.current];
             if guess.table.as_ref().is_some_and(|only| only != table) {
@@ -78,29 +82,57 @@ impl AssumedColumns {
 
     /// Assumes the column that a fault is about. Whether there is one.
     fn add(&mut self, fault: &Fault, tables: &[NamedTable]) -> bool {
-        let Some(name) = fault.site().column.as_ref().filter(|_| is_of_column(fault)) else { return false };
-        let known = |table: &NamedTable| table.schema.field_with_name(name).ok().map(|field| field.data_type().clone());
-        let near = |table: &NamedTable| {
-            let names = table.schema.fields().iter().map(|field| field.name().as_str());
-            let near = nearest_word(name, names)?;
-            table.schema.field_with_name(near).ok().map(|field| field.data_type().clone())
+        let Some(name) = fault.site().column.as_ref().filter(|_| is_of_column(fault)) else {
+            return false;
         };
-        let mut places: Vec<Option<String>> = tables.iter().map(|table| Some(table.name.clone())).collect();
+        let known = |table: &NamedTable| {
+            table
+                .schema
+                .field_with_name(name)
+                .ok()
+                .map(|field| field.data_type().clone())
+        };
+        let near = |table: &NamedTable| {
+            let names = table
+                .schema
+                .fields()
+                .iter()
+                .map(|field| field.name().as_str());
+            let near = nearest_word(name, names)?;
+            table
+                .schema
+                .field_with_name(near)
+                .ok()
+                .map(|field| field.data_type().clone())
+        };
+        let mut places: Vec<Option<String>> = tables
+            .iter()
+            .map(|table| Some(table.name.clone()))
+            .collect();
         if tables.len() > 1 {
             places.push(None);
         }
         let mut guesses = Vec::new();
         for table in places {
-            let only = tables.iter().find(|known| Some(&known.name) == table.as_ref());
+            let only = tables
+                .iter()
+                .find(|known| Some(&known.name) == table.as_ref());
             let wrong = only.and_then(known);
             let types = only.and_then(near).into_iter().chain(common_types());
             guesses.extend(
                 types
                     .filter(|data_type| wrong.as_ref() != Some(data_type))
-                    .map(|data_type| ColumnGuess { table: table.clone(), data_type }),
+                    .map(|data_type| ColumnGuess {
+                        table: table.clone(),
+                        data_type,
+                    }),
             );
         }
-        let column = AssumedColumn { name: name.clone(), guesses, current: 0 };
+        let column = AssumedColumn {
+            name: name.clone(),
+            guesses,
+            current: 0,
+        };
         let found = !column.guesses.is_empty();
         self.0.extend(Some(column).filter(|_| found));
         found
@@ -109,7 +141,11 @@ impl AssumedColumns {
     /// A fault whose hint names no assumed column.
     fn without_hints(&self, fault: Fault, tables: &[NamedTable]) -> Fault {
         let (site, hint) = (fault.site(), fault.hint_text().unwrap_or_default());
-        let Some(name) = site.column.clone().filter(|_| self.names().any(|name| has_word(hint, name))) else {
+        let Some(name) = site
+            .column
+            .clone()
+            .filter(|_| self.names().any(|name| has_word(hint, name)))
+        else {
             return fault;
         };
         let is_of = |table: &&NamedTable| {
@@ -117,7 +153,12 @@ impl AssumedColumns {
             unknown_column(&name, &extended).hint_text() == Some(hint)
         };
         let table = tables.iter().find(is_of).map(|table| table.schema.clone());
-        let all = || tables.iter().flat_map(|table| table.schema.fields().iter().cloned()).collect::<Vec<_>>();
+        let all = || {
+            tables
+                .iter()
+                .flat_map(|table| table.schema.fields().iter().cloned())
+                .collect::<Vec<_>>()
+        };
         let schema = table.unwrap_or_else(|| Arc::new(Schema::new(all())));
         match unknown_column(&name, &schema).hint_text() {
             Some(hint) => fault.hint(hint),
@@ -145,12 +186,19 @@ pub(super) fn bind_with_assumptions<T>(
     let (mut assumed, mut faults): (_, Vec<Fault>) = (AssumedColumns::default(), Vec::new());
     for _ in 0..ATTEMPTS_MAX {
         let found = match bind(&assumed) {
-            Ok(bound) => return MendedBinding { bound: Some(bound), faults, assumed },
+            Ok(bound) => {
+                return MendedBinding {
+                    bound: Some(bound),
+                    faults,
+                    assumed,
+                };
+            }
             Err(fault) => fault.into_each(),
         };
         let mut changed = false;
         for fault in found {
-            let known = |other: &Fault| other.message() == fault.message() && other.site() == fault.site();
+            let known =
+                |other: &Fault| other.message() == fault.message() && other.site() == fault.site();
             if faults.iter().any(known) && !is_of_column(&fault) {
                 continue;
             }
@@ -177,7 +225,11 @@ pub(super) fn bind_with_assumptions<T>(
             break;
         }
     }
-    MendedBinding { bound: None, faults, assumed }
+    MendedBinding {
+        bound: None,
+        faults,
+        assumed,
+    }
 }
 
 /// Types that most steps accept one of.

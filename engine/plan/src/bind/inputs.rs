@@ -9,12 +9,24 @@ use forebay_model::{ContentId, Fault, IdBuilder, PipelineNode, SpecLocation, cod
 use super::PipelineBinder;
 use super::assumed::{MendedBinding, NamedTable, bind_with_assumptions};
 use crate::bind_faults::{BindResult, BindStop, ColumnDoubt, field_location};
-use crate::{BaseDataset, BoundOp, FutureFlow, GatherBy, GatherOp, NodeFlow, PlanOp, SeriesColumns};
+use crate::{
+    BaseDataset, BoundOp, FutureFlow, GatherBy, GatherOp, NodeFlow, PlanOp, SeriesColumns,
+};
 
 impl PipelineBinder<'_> {
-    pub(super) fn union(&mut self, names: &[String], doubt: &mut ColumnDoubt) -> BindResult<NodeFlow> {
-        let flows = names.iter().map(|name| self.node(name)).collect::<BindResult<Vec<_>>>()?;
-        names.iter().filter_map(|name| self.doubts.get(name)).for_each(|other| doubt.merge(other));
+    pub(super) fn union(
+        &mut self,
+        names: &[String],
+        doubt: &mut ColumnDoubt,
+    ) -> BindResult<NodeFlow> {
+        let flows = names
+            .iter()
+            .map(|name| self.node(name))
+            .collect::<BindResult<Vec<_>>>()?;
+        names
+            .iter()
+            .filter_map(|name| self.doubts.get(name))
+            .for_each(|other| doubt.merge(other));
         let future = FutureFlow::union(&flows)?;
         let mut flows = flows.into_iter();
         let Some(mut all) = flows.next() else {
@@ -22,7 +34,11 @@ impl PipelineBinder<'_> {
         };
         for (flow, name) in flows.zip(&names[1..]) {
             let shape = |schema: &Schema| {
-                schema.fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect::<Vec<_>>()
+                schema
+                    .fields()
+                    .iter()
+                    .map(|f| (f.name().clone(), f.data_type().clone()))
+                    .collect::<Vec<_>>()
             };
             if shape(&flow.schema) != shape(&all.schema) {
                 if !doubt.is_empty() {
@@ -54,7 +70,10 @@ impl PipelineBinder<'_> {
         if let (Some(flow), false) = (own, gather.alone) {
             let mut flow = flow.clone();
             if let GatherBy::GroupBy(op) = &gather.lower {
-                let read = flow.schema.project(&op.read_columns(&flow.schema)).map_err(Fault::from)?;
+                let read = flow
+                    .schema
+                    .project(&op.read_columns(&flow.schema))
+                    .map_err(Fault::from)?;
                 flow.schema = Arc::new(read);
             }
             inputs.push(("this".to_owned(), flow));
@@ -63,7 +82,11 @@ impl PipelineBinder<'_> {
             let mut flow = self.node(name)?;
             if let GatherBy::Join { join, .. } = &gather.lower {
                 let read = |name: &String| join.columns_there().any(|column| column == name);
-                let fields = flow.schema.fields().iter().filter(|field| read(field.name()));
+                let fields = flow
+                    .schema
+                    .fields()
+                    .iter()
+                    .filter(|field| read(field.name()));
                 flow.schema = Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>()));
             }
             inputs.push((name.clone(), flow));
@@ -81,7 +104,12 @@ impl PipelineBinder<'_> {
         Ok(self.base(BaseDataset::Gathered(id), &schema))
     }
 
-    pub(super) fn query(&mut self, node: &PipelineNode, query: &str, doubt: &mut ColumnDoubt) -> BindResult<NodeFlow> {
+    pub(super) fn query(
+        &mut self,
+        node: &PipelineNode,
+        query: &str,
+        doubt: &mut ColumnDoubt,
+    ) -> BindResult<NodeFlow> {
         let at = field_location(node.at.as_ref(), "sql");
         let place = |fault: Fault| fault.at(at.as_ref());
         let mut tables = BTreeMap::new();
@@ -90,43 +118,88 @@ impl PipelineBinder<'_> {
                 BindStop::Fault(fault) => place(fault.fragment(&table, 0)).into(),
                 BindStop::Reported => stop,
             })?;
-            self.doubts.get(&table).into_iter().for_each(|other| doubt.merge(other));
+            self.doubts
+                .get(&table)
+                .into_iter()
+                .for_each(|other| doubt.merge(other));
             tables.insert(table, flow.schema);
         }
         let named = || {
             let tables = tables.iter();
-            tables.map(|(name, schema)| NamedTable { name: name.clone(), schema: schema.clone() }).collect()
+            tables
+                .map(|(name, schema)| NamedTable {
+                    name: name.clone(),
+                    schema: schema.clone(),
+                })
+                .collect()
         };
         let MendedBinding { bound, faults, .. } = bind_with_assumptions(named, |assumed| {
-            let tables = tables.iter().map(|(name, schema)| (name.clone(), assumed.extend(name, schema)));
+            let tables = tables
+                .iter()
+                .map(|(name, schema)| (name.clone(), assumed.extend(name, schema)));
             self.sql.query(query, &tables.collect())
         });
         let wrong = !faults.is_empty();
-        self.faults.extend(faults.into_iter().filter(|fault| !doubt.covers(fault, None)).map(place));
+        self.faults.extend(
+            faults
+                .into_iter()
+                .filter(|fault| !doubt.covers(fault, None))
+                .map(place),
+        );
         let gather = bound.ok_or(BindStop::Reported)?;
         if wrong {
-            doubt.add_types(gather.schema.fields().iter().map(|field| field.name().clone()));
+            doubt.add_types(
+                gather
+                    .schema
+                    .fields()
+                    .iter()
+                    .map(|field| field.name().clone()),
+            );
         }
         let mut identity = IdBuilder::new("query 2");
         identity.text(query);
-        self.gather(None, gather, &format!("{}.sql", node.name), identity.finish(), node.at.as_ref())
+        self.gather(
+            None,
+            gather,
+            &format!("{}.sql", node.name),
+            identity.finish(),
+            node.at.as_ref(),
+        )
     }
 }
 
 /// The first column in which two inputs of a union differ.
 fn union_hint(first: &Schema, other: &Schema) -> String {
-    let missing = first.fields().iter().find(|field| other.field_with_name(field.name()).is_err());
-    let extra = other.fields().iter().find(|field| first.field_with_name(field.name()).is_err());
+    let missing = first
+        .fields()
+        .iter()
+        .find(|field| other.field_with_name(field.name()).is_err());
+    let extra = other
+        .fields()
+        .iter()
+        .find(|field| first.field_with_name(field.name()).is_err());
     let typed = first.fields().iter().find_map(|field| {
         let there = other.field_with_name(field.name()).ok()?;
         (there.data_type() != field.data_type()).then(|| (field, there.data_type()))
     });
     match (missing, extra, typed) {
-        (Some(field), _, _) => format!("`{}` is in the first one only: `select` the same columns", field.name()),
-        (_, Some(field), _) => format!("`{}` is in the second one only: `select` the same columns", field.name()),
+        (Some(field), _, _) => format!(
+            "`{}` is in the first one only: `select` the same columns",
+            field.name()
+        ),
+        (_, Some(field), _) => format!(
+            "`{}` is in the second one only: `select` the same columns",
+            field.name()
+        ),
         (_, _, Some((field, other))) => {
-            let (name, data_type, other) = (field.name(), type_words(field.data_type()), type_words(other));
-            format!("`{name}` is {data_type} in the first one and {other} in the second: `cast` one of them")
+            let (name, data_type, other) = (
+                field.name(),
+                type_words(field.data_type()),
+                type_words(other),
+            );
+            format!(
+                "`{name}` is {data_type} in the first one and {other} in the second: `cast` one of them"
+            )
         }
         _ => "`select` the columns in the same order".to_owned(),
     }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
 use forebay_model::{
-    ContentId, Dataset, Fault, NodeInput, Pipeline, PipelineNode, Result, SpecLocation, codes, logical_type,
-    nearest_word,
+    ContentId, Dataset, Fault, NodeInput, Pipeline, PipelineNode, Result, SpecLocation, codes,
+    logical_type, nearest_word,
 };
 
 use crate::bind_faults::{BindResult, BindStop, ColumnDoubt};
@@ -19,8 +19,8 @@ use crate::column_selector::unknown_column;
 use crate::leakage::check_leakage;
 use crate::refit::check_refit;
 use crate::{
-    BaseDataset, BoundOp, BoundPipeline, NodeFlow, OpId, OpStream, PlanOp, SeriesColumns, SqlCompiler,
-    TransformRegistry,
+    BaseDataset, BoundOp, BoundPipeline, NodeFlow, OpId, OpStream, PlanOp, SeriesColumns,
+    SqlCompiler, TransformRegistry,
 };
 use steps::StepOutcome;
 
@@ -60,13 +60,21 @@ pub fn bind_all(
         };
         let mut flow = binder.base(BaseDataset::Source(source.name.clone()), &dataset.schema);
         let meant = |name: &String| nearest_column(name, &dataset.schema);
-        let keys = Some(source.keys.iter().map(meant).collect::<Vec<_>>()).filter(|keys| !keys.is_empty());
-        flow.series = SeriesColumns { time: source.time.as_ref().map(meant), keys };
+        let keys =
+            Some(source.keys.iter().map(meant).collect::<Vec<_>>()).filter(|keys| !keys.is_empty());
+        flow.series = SeriesColumns {
+            time: source.time.as_ref().map(meant),
+            keys,
+        };
         for name in source.time.iter().chain(&source.keys) {
             if dataset.schema.field_with_name(name).is_err() {
                 let fault = unknown_column(name, &dataset.schema);
                 binder.faults.push(fault.at(source.at.as_ref()));
-                binder.doubts.entry(source.name.clone()).or_default().add_series_column(name);
+                binder
+                    .doubts
+                    .entry(source.name.clone())
+                    .or_default()
+                    .add_series_column(name);
             }
         }
         binder.bound.flows.insert(source.name.clone(), flow);
@@ -76,12 +84,23 @@ pub fn bind_all(
         let _ = binder.node(&node.name);
     }
     binder.check_split();
-    let PipelineBinder { bound, mut faults, failed, doubts, .. } = binder;
+    let PipelineBinder {
+        bound,
+        mut faults,
+        failed,
+        doubts,
+        ..
+    } = binder;
     if faults.is_empty() {
         let checked = check_leakage(pipeline, &bound).and_then(|()| check_refit(pipeline, &bound));
         faults.extend(checked.err().into_iter().flat_map(Fault::into_each));
     }
-    PartialBinding { bound, faults, failed, doubts }
+    PartialBinding {
+        bound,
+        faults,
+        failed,
+        doubts,
+    }
 }
 
 /// A pipeline of which some steps may have failed.
@@ -100,7 +119,9 @@ impl PartialBinding {
         if self.failed.contains(node) {
             return true;
         }
-        let Some(doubt) = self.doubts.get(node) else { return false };
+        let Some(doubt) = self.doubts.get(node) else {
+            return false;
+        };
         fault.code() != codes::UNKNOWN_COLUMN || doubt.covers(fault, None)
     }
 
@@ -129,13 +150,28 @@ impl PipelineBinder<'_> {
         let fields: Vec<Field> = schema
             .fields()
             .iter()
-            .map(|field| Field::new(field.name(), logical_type(field.data_type()), field.is_nullable()))
+            .map(|field| {
+                Field::new(
+                    field.name(),
+                    logical_type(field.data_type()),
+                    field.is_nullable(),
+                )
+            })
             .collect();
         let schema = Arc::new(Schema::new(fields));
         self.bound.bases.push(base);
         self.bound.base_schemas.push(schema.clone());
-        let streams = vec![OpStream { base: self.bound.bases.len() - 1, ops: Vec::new() }];
-        let mut flow = NodeFlow { streams, schema, parts: false, series: SeriesColumns::default(), future: None };
+        let streams = vec![OpStream {
+            base: self.bound.bases.len() - 1,
+            ops: Vec::new(),
+        }];
+        let mut flow = NodeFlow {
+            streams,
+            schema,
+            parts: false,
+            series: SeriesColumns::default(),
+            future: None,
+        };
         self.add_split_columns(&mut flow);
         flow
     }
@@ -151,10 +187,24 @@ impl PipelineBinder<'_> {
         let id = self.bound.ops.len();
         // Future rows go through a copy of the operation: its windows have more inputs.
         let copy = flow.future.is_some().then(|| op.clone());
-        self.bound.ops.push(BoundOp { label: label.clone(), identity, op, asks: Vec::new(), at: at.clone() });
-        flow.streams.iter_mut().for_each(|stream| stream.ops.push(id));
+        self.bound.ops.push(BoundOp {
+            label: label.clone(),
+            identity,
+            op,
+            asks: Vec::new(),
+            at: at.clone(),
+        });
+        flow.streams
+            .iter_mut()
+            .for_each(|stream| stream.ops.push(id));
         if let (Some(op), Some(future)) = (copy, &mut flow.future) {
-            self.bound.ops.push(BoundOp { label, identity, op, asks: Vec::new(), at });
+            self.bound.ops.push(BoundOp {
+                label,
+                identity,
+                op,
+                asks: Vec::new(),
+                at,
+            });
             Arc::make_mut(future).push(id + 1);
         }
         id
@@ -172,7 +222,12 @@ impl PipelineBinder<'_> {
             return Err(unknown_node(name, self.pipeline).into());
         };
         if let Some(from) = self.open.iter().position(|open| open == name) {
-            let circle = self.open[from..].iter().chain([&node.name]).cloned().collect::<Vec<_>>().join(" -> ");
+            let circle = self.open[from..]
+                .iter()
+                .chain([&node.name])
+                .cloned()
+                .collect::<Vec<_>>()
+                .join(" -> ");
             let message = match from + 1 == self.open.len() {
                 true => format!("`{name}` reads itself"),
                 false => format!("steps depend on each other: {circle}"),
@@ -192,7 +247,12 @@ impl PipelineBinder<'_> {
             }
             Err(stop) => {
                 if let BindStop::Fault(fault) = stop {
-                    self.faults.extend(fault.into_each().into_iter().map(|fault| fault.at(node.at.as_ref())));
+                    self.faults.extend(
+                        fault
+                            .into_each()
+                            .into_iter()
+                            .map(|fault| fault.at(node.at.as_ref())),
+                    );
                 }
                 self.failed.insert(name.to_owned());
                 Err(BindStop::Reported)
@@ -215,8 +275,15 @@ impl PipelineBinder<'_> {
             // Its own steps may be read while it is bound, by the split.
             self.doubts.insert(node.name.clone(), doubt.clone());
             let label = format!("{}.{}", node.name, step.kind);
-            let StepOutcome { faults, failed, read, types } = self.append_step(&mut flow, node, step, doubt.types());
-            read.iter().filter_map(|name| self.doubts.get(name)).for_each(|other| doubt.merge(other));
+            let StepOutcome {
+                faults,
+                failed,
+                read,
+                types,
+            } = self.append_step(&mut flow, node, step, doubt.types());
+            read.iter()
+                .filter_map(|name| self.doubts.get(name))
+                .for_each(|other| doubt.merge(other));
             let follows = |fault: &Fault| doubt.covers(fault, Some(&step.config));
             let new: Vec<Fault> = faults.into_iter().filter(|fault| !follows(fault)).collect();
             if failed {
@@ -224,7 +291,11 @@ impl PipelineBinder<'_> {
             }
             let place = |fault: Fault| fault.at_field(step.at.as_ref()).step(&label);
             self.faults.extend(new.into_iter().map(place));
-            doubt.add_types(types.into_iter().filter(|name| flow.schema.field_with_name(name).is_ok()));
+            doubt.add_types(
+                types
+                    .into_iter()
+                    .filter(|name| flow.schema.field_with_name(name).is_ok()),
+            );
         }
         match doubt.is_empty() {
             true => self.doubts.remove(&node.name),
@@ -248,6 +319,9 @@ fn nearest_column(name: &String, schema: &Schema) -> String {
 fn unknown_node(name: &str, pipeline: &Pipeline) -> Fault {
     let names = pipeline.nodes.iter().map(|node| &node.name);
     let names = names.chain(pipeline.sources.iter().map(|source| &source.name));
-    let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{name}`"));
+    let fault = Fault::new(
+        codes::UNKNOWN_NAME,
+        format!("there is no step or source `{name}`"),
+    );
     fault.suggest(name, names.map(String::as_str), "")
 }

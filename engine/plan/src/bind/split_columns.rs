@@ -10,7 +10,9 @@ use crate::{NodeFlow, PlanOp};
 impl PipelineBinder<'_> {
     /// Adds the hidden columns of the split once all columns that it reads are present.
     pub(super) fn add_split_columns(&mut self, flow: &mut NodeFlow) {
-        let Some(split) = &self.pipeline.split else { return };
+        let Some(split) = &self.pipeline.split else {
+            return;
+        };
         if flow.parts {
             return;
         }
@@ -18,7 +20,13 @@ impl PipelineBinder<'_> {
             Ok(map) => {
                 let mut identity = IdBuilder::new("split");
                 identity.json(&split.config());
-                self.push(flow, PlanOp::Map(map), "split".into(), identity.finish(), None);
+                self.push(
+                    flow,
+                    PlanOp::Map(map),
+                    "split".into(),
+                    identity.finish(),
+                    None,
+                );
                 flow.parts = true;
             }
             Err(fault) if fault.code() == codes::UNKNOWN_COLUMN => {}
@@ -28,23 +36,42 @@ impl PipelineBinder<'_> {
 
     /// Adds a fault of the split, once.
     fn report_split(&mut self, fault: Fault) {
-        let is_known = self.faults.iter().any(|known| known.message() == fault.message());
+        let is_known = self
+            .faults
+            .iter()
+            .any(|known| known.message() == fault.message());
         if !is_known && !self.doubts.values().any(|doubt| doubt.covers(&fault, None)) {
-            let source = self.pipeline.sources.first().and_then(|source| source.at.as_ref());
-            self.faults.push(fault.at(section_location(source, "split").as_ref()));
+            let source = self
+                .pipeline
+                .sources
+                .first()
+                .and_then(|source| source.at.as_ref());
+            self.faults
+                .push(fault.at(section_location(source, "split").as_ref()));
         }
     }
 
     /// Reports a split whose columns no step has.
     pub(super) fn check_split(&mut self) {
-        let Some(split) = &self.pipeline.split else { return };
+        let Some(split) = &self.pipeline.split else {
+            return;
+        };
         let flows = &self.bound.flows;
         if flows.values().any(|flow| flow.parts) || !self.failed.is_empty() {
             return;
         }
-        let sources = self.pipeline.sources.iter().filter_map(|source| flows.get(&source.name));
-        let faults = sources.filter_map(|flow| split_operation(split, &flow.schema, self.sql).err());
-        if let Some(fault) = faults.min_by_key(|fault| fault.hint_text().is_none_or(|hint| !hint.starts_with("did"))) {
+        let sources = self
+            .pipeline
+            .sources
+            .iter()
+            .filter_map(|source| flows.get(&source.name));
+        let faults =
+            sources.filter_map(|flow| split_operation(split, &flow.schema, self.sql).err());
+        if let Some(fault) = faults.min_by_key(|fault| {
+            fault
+                .hint_text()
+                .is_none_or(|hint| !hint.starts_with("did"))
+        }) {
             self.report_split(fault);
         }
     }
@@ -59,12 +86,21 @@ impl PipelineBinder<'_> {
         let (Some(part), Some(split)) = (part, &self.pipeline.split) else {
             return match part {
                 None => Ok(None),
-                Some(part) => Err(Fault::new(codes::UNKNOWN_NAME, format!("the split has no part `{part}`")).into()),
+                Some(part) => Err(Fault::new(
+                    codes::UNKNOWN_NAME,
+                    format!("the split has no part `{part}`"),
+                )
+                .into()),
             };
         };
         if !split.parts().contains(&part) {
-            let fault = Fault::new(codes::UNKNOWN_NAME, format!("the split has no part `{part}`"));
-            return Err(fault.hint(format!("its parts are: {}", split.parts().join(", "))).into());
+            let fault = Fault::new(
+                codes::UNKNOWN_NAME,
+                format!("the split has no part `{part}`"),
+            );
+            return Err(fault
+                .hint(format!("its parts are: {}", split.parts().join(", ")))
+                .into());
         }
         if flow.parts {
             return Ok(Some(part_column(part)));

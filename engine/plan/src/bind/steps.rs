@@ -56,7 +56,11 @@ impl PipelineBinder<'_> {
         outcome: &mut StepOutcome,
     ) -> BindResult<()> {
         let transform = self.registry.build(step)?;
-        let MendedBinding { bound, faults, assumed } = self.bind_step(transform.as_ref(), flow, &mut outcome.read)?;
+        let MendedBinding {
+            bound,
+            faults,
+            assumed,
+        } = self.bind_step(transform.as_ref(), flow, &mut outcome.read)?;
         outcome.faults = faults;
         outcome.failed = bound.is_none();
         let Some(ops) = bound else { return Ok(()) };
@@ -64,7 +68,8 @@ impl PipelineBinder<'_> {
         if !assumed.is_empty() {
             flow.schema = assumed.extend(OWN_TABLE, &before);
         }
-        let mut guessed: BTreeSet<String> = guessed.iter().chain(assumed.names()).cloned().collect();
+        let mut guessed: BTreeSet<String> =
+            guessed.iter().chain(assumed.names()).cloned().collect();
         let mut written: BTreeSet<String> = BTreeSet::new();
         let mut keeps_columns = true;
         for (part, op) in ops.into_iter().enumerate() {
@@ -73,11 +78,22 @@ impl PipelineBinder<'_> {
                 spread_guesses(&op, &flow.schema, &mut guessed, &mut written);
             }
             let mut identity = IdBuilder::new("bound operation");
-            identity.text(&step.kind).json(&step.config).json(&json!([part, op.identity()?]));
+            identity
+                .text(&step.kind)
+                .json(&step.config)
+                .json(&json!([part, op.identity()?]));
             let mut clashes = Vec::new();
-            let place = OpPlace { node, step, identity: identity.finish() };
+            let place = OpPlace {
+                node,
+                step,
+                identity: identity.finish(),
+            };
             let appended = self.append_op(flow, op, &place, &mut clashes);
-            guessed.extend(clashes.iter().filter_map(|clash| clash.site().column.clone()));
+            guessed.extend(
+                clashes
+                    .iter()
+                    .filter_map(|clash| clash.site().column.clone()),
+            );
             outcome.faults.extend(clashes);
             appended?;
             self.add_split_columns(flow);
@@ -99,11 +115,21 @@ impl PipelineBinder<'_> {
         read: &mut Vec<String>,
     ) -> BindResult<MendedBinding<Vec<PlanOp>>> {
         loop {
-            let (missing, named) = (RefCell::new(None), RefCell::new(BTreeMap::<String, SchemaRef>::new()));
+            let (missing, named) = (
+                RefCell::new(None),
+                RefCell::new(BTreeMap::<String, SchemaRef>::new()),
+            );
             let flows = &self.bound.flows;
             let tables = || {
-                let own = NamedTable { name: OWN_TABLE.to_owned(), schema: flow.schema.clone() };
-                let others = named.borrow().clone().into_iter().map(|(name, schema)| NamedTable { name, schema });
+                let own = NamedTable {
+                    name: OWN_TABLE.to_owned(),
+                    schema: flow.schema.clone(),
+                };
+                let others = named
+                    .borrow()
+                    .clone()
+                    .into_iter()
+                    .map(|(name, schema)| NamedTable { name, schema });
                 std::iter::once(own).chain(others).collect()
             };
             let bind = |assumed: &AssumedColumns| {
@@ -112,7 +138,9 @@ impl PipelineBinder<'_> {
                         missing.replace(Some(name.to_owned()));
                         return Err(unknown_node(name, self.pipeline));
                     };
-                    named.borrow_mut().insert(name.to_owned(), flow.schema.clone());
+                    named
+                        .borrow_mut()
+                        .insert(name.to_owned(), flow.schema.clone());
                     Ok(assumed.extend(name, &flow.schema))
                 };
                 transform.bind(&BindScope {
@@ -143,7 +171,11 @@ impl PipelineBinder<'_> {
         place: &OpPlace<'_>,
         clashes: &mut Vec<Fault>,
     ) -> BindResult<()> {
-        let OpPlace { node, step, identity } = place;
+        let OpPlace {
+            node,
+            step,
+            identity,
+        } = place;
         let (identity, at) = (*identity, step.at.as_ref());
         let label = &format!("{}.{}", node.name, step.kind);
         let mut written = |reads: &[String], writes: &[Field]| {
@@ -172,7 +204,11 @@ impl PipelineBinder<'_> {
             flow.series = series;
             return Ok(());
         }
-        let asks = if let PlanOp::Map(map) = &op { map.asks.clone() } else { Vec::new() };
+        let asks = if let PlanOp::Map(map) = &op {
+            map.asks.clone()
+        } else {
+            Vec::new()
+        };
         let before = flow.clone();
         flow.series.follow(&op);
         let windowed = op.is_over_series();
@@ -181,12 +217,24 @@ impl PipelineBinder<'_> {
             _ => None,
         };
         let id = self.push(flow, op, label.to_owned(), identity, at.cloned());
-        let copy = before.future.as_ref().map(|future| (id + 1, future.streams()));
+        let copy = before
+            .future
+            .as_ref()
+            .map(|future| (id + 1, future.streams()));
         if windowed {
             if let Some((copy, streams)) = &copy {
                 let streams = streams.clone();
-                self.bound.window_inputs.insert(*copy, NodeFlow { streams, future: None, ..before.clone() });
-                self.bound.join_inputs.extend(joined.clone().map(|flow| (*copy, flow)));
+                self.bound.window_inputs.insert(
+                    *copy,
+                    NodeFlow {
+                        streams,
+                        future: None,
+                        ..before.clone()
+                    },
+                );
+                self.bound
+                    .join_inputs
+                    .extend(joined.clone().map(|flow| (*copy, flow)));
             }
             self.bound.window_inputs.insert(id, before.clone());
             self.bound.join_inputs.extend(joined.map(|flow| (id, flow)));
@@ -194,15 +242,27 @@ impl PipelineBinder<'_> {
         for ask in asks {
             let (streams, part) = match &ask.of {
                 Some(other) => (self.node(other)?.streams, None),
-                None if ask.per_run => {
-                    (before.streams.clone(), self.part_column_of(&before, ask.part.as_deref(), label)?)
-                }
-                None => (before.streams.clone(), self.part_column_of(&before, node.fit_on.as_deref(), label)?),
+                None if ask.per_run => (
+                    before.streams.clone(),
+                    self.part_column_of(&before, ask.part.as_deref(), label)?,
+                ),
+                None => (
+                    before.streams.clone(),
+                    self.part_column_of(&before, node.fit_on.as_deref(), label)?,
+                ),
             };
-            self.bound.asks.push(BoundAnalyzer { op: id, ask, streams, part, carried: None, held: None });
+            self.bound.asks.push(BoundAnalyzer {
+                op: id,
+                ask,
+                streams,
+                part,
+                carried: None,
+                held: None,
+            });
             let ask = self.bound.asks.len() - 1;
             self.bound.ops[id].asks.push(ask);
-            copy.iter().for_each(|(copy, _)| self.bound.ops[*copy].asks.push(ask));
+            copy.iter()
+                .for_each(|(copy, _)| self.bound.ops[*copy].asks.push(ask));
         }
         flow.schema = schema;
         Ok(())
@@ -217,8 +277,17 @@ struct OpPlace<'a> {
 }
 
 /// The columns behind an operation, and a fault for each that exists already and is not its input.
-fn with_written(schema: &Schema, reads: &[String], writes: &[Field], label: &str) -> (SchemaRef, Vec<Fault>) {
-    let mut fields: Vec<Field> = schema.fields().iter().map(|field| field.as_ref().clone()).collect();
+fn with_written(
+    schema: &Schema,
+    reads: &[String],
+    writes: &[Field],
+    label: &str,
+) -> (SchemaRef, Vec<Fault>) {
+    let mut fields: Vec<Field> = schema
+        .fields()
+        .iter()
+        .map(|field| field.as_ref().clone())
+        .collect();
     let mut clashes = Vec::new();
     for field in writes.iter().filter(|field| !is_hidden(field.name())) {
         let Some(known) = fields.iter_mut().find(|known| known.name() == field.name()) else {
@@ -226,7 +295,10 @@ fn with_written(schema: &Schema, reads: &[String], writes: &[Field], label: &str
             continue;
         };
         if !reads.contains(field.name()) {
-            let message = format!("`{label}` writes `{}`, which exists already and is not its input", field.name());
+            let message = format!(
+                "`{label}` writes `{}`, which exists already and is not its input",
+                field.name()
+            );
             let fault = Fault::new(codes::COLUMN_CLASH, message).column(field.name());
             clashes.push(fault.hint("give the new column another name, or drop the old one first"));
         }
@@ -236,25 +308,44 @@ fn with_written(schema: &Schema, reads: &[String], writes: &[Field], label: &str
 }
 
 /// Adds to `guessed` the columns that an operation makes of guessed ones, and to `written` those that it makes new.
-fn spread_guesses(op: &PlanOp, schema: &Schema, guessed: &mut BTreeSet<String>, written: &mut BTreeSet<String>) {
-    let names = |fields: &[Field]| fields.iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+fn spread_guesses(
+    op: &PlanOp,
+    schema: &Schema,
+    guessed: &mut BTreeSet<String>,
+    written: &mut BTreeSet<String>,
+) {
+    let names = |fields: &[Field]| {
+        fields
+            .iter()
+            .map(|field| field.name().clone())
+            .collect::<Vec<_>>()
+    };
     let (reads, writes): (Vec<String>, Vec<String>) = match op {
         PlanOp::Map(map) => (map.reads.clone(), names(&map.writes)),
         PlanOp::Expand(expand) => (expand.reads.clone(), names(&expand.writes)),
         PlanOp::Window(window) => (window.columns().cloned().collect(), names(&window.writes)),
         PlanOp::Join(join) => {
             let reads = join.columns_here().chain(join.columns_there()).cloned();
-            (reads.collect(), join.writes().map(|field| field.name().clone()).collect())
+            (
+                reads.collect(),
+                join.writes().map(|field| field.name().clone()).collect(),
+            )
         }
         PlanOp::Project(columns) => {
-            let made = columns.iter().filter(|(from, _)| guessed.contains(from)).map(|(_, to)| to.clone());
+            let made = columns
+                .iter()
+                .filter(|(from, _)| guessed.contains(from))
+                .map(|(_, to)| to.clone());
             let made: Vec<String> = made.collect();
             guessed.extend(made);
             return;
         }
         PlanOp::Gather(gather) => {
             let new = gather.schema.fields().iter().map(|field| field.name());
-            guessed.extend(new.filter(|name| schema.field_with_name(name).is_err()).cloned());
+            guessed.extend(
+                new.filter(|name| schema.field_with_name(name).is_err())
+                    .cloned(),
+            );
             return;
         }
         PlanOp::Keep(_) => return,
@@ -267,21 +358,36 @@ fn spread_guesses(op: &PlanOp, schema: &Schema, guessed: &mut BTreeSet<String>, 
 }
 
 /// The columns behind a step, without those that were only assumed for it.
-fn without_assumed(after: &Schema, before: &Schema, assumed: &AssumedColumns, written: &BTreeSet<String>) -> SchemaRef {
-    let is_assumed = |name: &String| !written.contains(name) && assumed.names().any(|assumed| assumed == name);
+fn without_assumed(
+    after: &Schema,
+    before: &Schema,
+    assumed: &AssumedColumns,
+    written: &BTreeSet<String>,
+) -> SchemaRef {
+    let is_assumed =
+        |name: &String| !written.contains(name) && assumed.names().any(|assumed| assumed == name);
     let is_there = |name: &String| !is_assumed(name) || before.field_with_name(name).is_ok();
-    let fields = after.fields().iter().filter(|field| is_there(field.name())).cloned();
+    let fields = after
+        .fields()
+        .iter()
+        .filter(|field| is_there(field.name()))
+        .cloned();
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
 fn projected(schema: &Schema, columns: &[(String, String)]) -> Result<SchemaRef> {
     let mut fields: Vec<Field> = Vec::new();
     for (from, to) in columns {
-        let field = schema.field_with_name(from).map_err(|_| unknown_column(from, schema))?;
+        let field = schema
+            .field_with_name(from)
+            .map_err(|_| unknown_column(from, schema))?;
         if fields.iter().any(|known| known.name() == to) {
-            return Err(Fault::new(codes::COLUMN_CLASH, format!("two columns would be called `{to}`"))
-                .column(to)
-                .hint("give one of them another name, or drop it first"));
+            return Err(Fault::new(
+                codes::COLUMN_CLASH,
+                format!("two columns would be called `{to}`"),
+            )
+            .column(to)
+            .hint("give one of them another name, or drop it first"));
         }
         fields.push(field.clone().with_name(to));
     }

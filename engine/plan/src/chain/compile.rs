@@ -7,8 +7,8 @@ use arrow::datatypes::{DataType, Field};
 use forebay_model::{Fault, Finding, Result};
 
 use super::{
-    ChainAction, ChainContext, ChainInstruction, ChainPath, ChainWindow, ColumnTap, LabeledAction, OpChain,
-    WindowAction, reads, writes,
+    ChainAction, ChainContext, ChainInstruction, ChainPath, ChainWindow, ColumnTap, LabeledAction,
+    OpChain, WindowAction, reads, writes,
 };
 use crate::future::is_hidden;
 use crate::op::{PredictionFeedback, WindowOp};
@@ -36,7 +36,10 @@ impl OpChain {
         let base = &bound.base_schemas[stream.base];
         let mut names: BTreeMap<String, (usize, Field)> = BTreeMap::new();
         for (register, name) in base_columns.iter().enumerate() {
-            names.insert(name.clone(), (register, base.field_with_name(name)?.clone()));
+            names.insert(
+                name.clone(),
+                (register, base.field_with_name(name)?.clone()),
+            );
         }
         let mut builder = ChainBuilder {
             names,
@@ -50,17 +53,29 @@ impl OpChain {
         builder.fields = vec![Vec::new(); wants.len()];
         let last = wants.iter().map(|want| want.after).max().unwrap_or(0);
         for position in 0..=last {
-            for (index, want) in wants.iter().enumerate().filter(|(_, want)| want.after == position) {
+            for (index, want) in wants
+                .iter()
+                .enumerate()
+                .filter(|(_, want)| want.after == position)
+            {
                 builder.give(index, want)?;
             }
             if position < last && needed.binary_search(&position).is_ok() {
                 let (id, op) = (stream.ops[position], &bound.ops[stream.ops[position]]);
-                let findings = op.asks.iter().map(|ask| (context.finding)(*ask)).collect::<Result<Vec<_>>>()?;
+                let findings = op
+                    .asks
+                    .iter()
+                    .map(|ask| (context.finding)(*ask))
+                    .collect::<Result<Vec<_>>>()?;
                 let added = match &op.op {
-                    PlanOp::Window(window) => builder.window(id, op, window, (context.row_order)(id)),
+                    PlanOp::Window(window) => {
+                        builder.window(id, op, window, (context.row_order)(id))
+                    }
                     PlanOp::Join(join) => {
                         let fields: Vec<Field> = join.writes().cloned().collect();
-                        let row_order = join.as_of().map_or(WindowRowOrder::Sorted, |_| (context.row_order)(id));
+                        let row_order = join
+                            .as_of()
+                            .map_or(WindowRowOrder::Sorted, |_| (context.row_order)(id));
                         builder.given(id, op, &fields, row_order);
                         Ok(())
                     }
@@ -85,18 +100,32 @@ struct ChainBuilder {
 
 impl ChainBuilder {
     fn reads(&self, names: &[String]) -> Result<Vec<usize>> {
-        let missing = |name: &String| Fault::internal(format!("column `{name}` is read before it is written"));
-        names.iter().map(|name| self.names.get(name).map(|known| known.0).ok_or_else(|| missing(name))).collect()
+        let missing = |name: &String| {
+            Fault::internal(format!("column `{name}` is read before it is written"))
+        };
+        names
+            .iter()
+            .map(|name| {
+                self.names
+                    .get(name)
+                    .map(|known| known.0)
+                    .ok_or_else(|| missing(name))
+            })
+            .collect()
     }
 
     fn writes(&mut self, fields: &[Field]) -> Vec<usize> {
         let from = self.registers;
         for field in fields {
             if let DataType::FixedSizeList(item, width) = field.data_type() {
-                let value = item.data_type().primitive_width().unwrap_or(size_of::<u64>());
+                let value = item
+                    .data_type()
+                    .primitive_width()
+                    .unwrap_or(size_of::<u64>());
                 self.vector_bytes += value * usize::try_from(*width).unwrap_or(0);
             }
-            self.names.insert(field.name().clone(), (self.registers, field.clone()));
+            self.names
+                .insert(field.name().clone(), (self.registers, field.clone()));
             self.registers += 1;
         }
         (from..self.registers).collect()
@@ -105,10 +134,21 @@ impl ChainBuilder {
     fn give(&mut self, index: usize, want: &ColumnTap) -> Result<()> {
         let reads = self.reads(&want.columns)?;
         let part = self.reads(want.part.as_slice())?.first().copied();
-        self.fields[index] =
-            want.columns.iter().filter_map(|name| self.names.get(name).map(|known| known.1.clone())).collect();
-        let action = ChainAction::Give { want: index, reads, part };
-        self.steps.push(LabeledAction { action, label: Arc::from("output"), at: None });
+        self.fields[index] = want
+            .columns
+            .iter()
+            .filter_map(|name| self.names.get(name).map(|known| known.1.clone()))
+            .collect();
+        let action = ChainAction::Give {
+            want: index,
+            reads,
+            part,
+        };
+        self.steps.push(LabeledAction {
+            action,
+            label: Arc::from("output"),
+            at: None,
+        });
         Ok(())
     }
 
@@ -120,12 +160,24 @@ impl ChainBuilder {
                 self.feedback = self.feedback.take().or_else(|| map.feedback.clone());
                 let reads = self.reads(&map.reads)?;
                 let writes = self.writes(lowered.fields.as_deref().unwrap_or(&map.writes));
-                ChainAction::Map { kernel: lowered.kernel, reads, writes, marks: map.marks.clone() }
+                ChainAction::Map {
+                    kernel: lowered.kernel,
+                    reads,
+                    writes,
+                    marks: map.marks.clone(),
+                }
             }
-            PlanOp::Keep(keep) => ChainAction::Keep { kernel: keep.kernel.clone(), reads: self.reads(&keep.reads)? },
+            PlanOp::Keep(keep) => ChainAction::Keep {
+                kernel: keep.kernel.clone(),
+                reads: self.reads(&keep.reads)?,
+            },
             PlanOp::Expand(expand) => {
                 let reads = self.reads(&expand.reads)?;
-                ChainAction::Expand { kernel: expand.kernel.clone(), reads, writes: self.writes(&expand.writes) }
+                ChainAction::Expand {
+                    kernel: expand.kernel.clone(),
+                    reads,
+                    writes: self.writes(&expand.writes),
+                }
             }
             PlanOp::Project(columns) => {
                 let mut names: BTreeMap<String, (usize, Field)> = BTreeMap::new();
@@ -149,35 +201,73 @@ impl ChainBuilder {
     }
 
     fn push(&mut self, op: &BoundOp, action: ChainAction) {
-        self.steps.push(LabeledAction { action, label: Arc::from(op.label.as_str()), at: op.at.clone() });
+        self.steps.push(LabeledAction {
+            action,
+            label: Arc::from(op.label.as_str()),
+            at: op.at.clone(),
+        });
     }
 
     /// Adds a window, or merges it with an earlier one.
-    fn window(&mut self, id: OpId, op: &BoundOp, window: &WindowOp, row_order: WindowRowOrder) -> Result<()> {
+    fn window(
+        &mut self,
+        id: OpId,
+        op: &BoundOp,
+        window: &WindowOp,
+        row_order: WindowRowOrder,
+    ) -> Result<()> {
         if row_order == WindowRowOrder::Sorted {
             self.given(id, op, &window.writes, WindowRowOrder::Sorted);
             return Ok(());
         }
         let (keys, inputs) = (self.reads(&window.keys)?, self.reads(&window.reads)?);
         let time = self.reads(std::slice::from_ref(&window.time))?;
-        let time = time.first().copied().ok_or_else(|| Fault::internal("a window without a time column"))?;
+        let time = time
+            .first()
+            .copied()
+            .ok_or_else(|| Fault::internal("a window without a time column"))?;
         let writes = self.writes(&window.writes);
-        let action =
-            WindowAction { op: id, plan: window.plan.clone(), row_order, keys, time, inputs, writes, emit: Vec::new() };
+        let action = WindowAction {
+            op: id,
+            plan: window.plan.clone(),
+            row_order,
+            keys,
+            time,
+            inputs,
+            writes,
+            emit: Vec::new(),
+        };
         match self.place_of(&action) {
             None => {
-                self.windows.push(ChainWindow { op: id, row_order, plan: Some(action.plan.clone()) });
+                self.windows.push(ChainWindow {
+                    op: id,
+                    row_order,
+                    plan: Some(action.plan.clone()),
+                });
                 self.push(op, ChainAction::Window(action));
             }
             Some((index, moves)) => {
-                let LabeledAction { action: known, label, at } = self.steps.remove(index);
-                let ChainAction::Window(known) = known else { return Err(Fault::internal("a step is not a window")) };
+                let LabeledAction {
+                    action: known,
+                    label,
+                    at,
+                } = self.steps.remove(index);
+                let ChainAction::Window(known) = known else {
+                    return Err(Fault::internal("a step is not a window"));
+                };
                 let both = known.merge(&action);
                 if let Some(window) = self.windows.iter_mut().find(|window| window.op == both.op) {
                     window.plan = Some(both.plan.clone());
                 }
                 let index = if moves { self.steps.len() } else { index };
-                self.steps.insert(index, LabeledAction { action: ChainAction::Window(both), label, at });
+                self.steps.insert(
+                    index,
+                    LabeledAction {
+                        action: ChainAction::Window(both),
+                        label,
+                        at,
+                    },
+                );
             }
         }
         Ok(())
@@ -195,9 +285,14 @@ impl ChainBuilder {
                 ChainAction::Window(known) if known.is_alike(other) => {
                     written.extend(&known.writes);
                     let reads = other.reads();
-                    let is_late = |registers: &[usize]| registers.iter().any(|register| written.contains(register));
+                    let is_late = |registers: &[usize]| {
+                        registers.iter().any(|register| written.contains(register))
+                    };
                     let moves = is_late(&reads);
-                    let stuck = reads.iter().chain(&read).any(|register| known.writes.contains(register));
+                    let stuck = reads
+                        .iter()
+                        .chain(&read)
+                        .any(|register| known.writes.contains(register));
                     return (!moves || !stuck).then_some((index, moves));
                 }
                 _ => {
@@ -212,21 +307,53 @@ impl ChainBuilder {
     /// Adds an operation whose outputs are precomputed.
     fn given(&mut self, id: OpId, op: &BoundOp, fields: &[Field], row_order: WindowRowOrder) {
         let writes = self.writes(fields);
-        self.windows.push(ChainWindow { op: id, row_order, plan: None });
-        self.push(op, ChainAction::Given { op: id, writes, emit: Vec::new() });
+        self.windows.push(ChainWindow {
+            op: id,
+            row_order,
+            plan: None,
+        });
+        self.push(
+            op,
+            ChainAction::Given {
+                op: id,
+                writes,
+                emit: Vec::new(),
+            },
+        );
     }
 
     fn finish(self, base_columns: &[String]) -> OpChain {
-        let ChainBuilder { registers, vector_bytes, steps, fields, windows, feedback, .. } = self;
+        let ChainBuilder {
+            registers,
+            vector_bytes,
+            steps,
+            fields,
+            windows,
+            feedback,
+            ..
+        } = self;
         let path = |gives| compile_path(&steps, registers, base_columns, gives);
         let (full, light) = (path(PathOutputs::All), path(PathOutputs::Nothing));
-        OpChain { full, light, registers, vector_bytes, fields, windows, feedback }
+        OpChain {
+            full,
+            light,
+            registers,
+            vector_bytes,
+            fields,
+            windows,
+            feedback,
+        }
     }
 }
 
 /// Compiles a path by a backward liveness analysis. For the light path, only windows, row filters and expansions
 /// are roots; other actions whose outputs are not live are dropped.
-fn compile_path(steps: &[LabeledAction], registers: usize, base_columns: &[String], gives: PathOutputs) -> ChainPath {
+fn compile_path(
+    steps: &[LabeledAction],
+    registers: usize,
+    base_columns: &[String],
+    gives: PathOutputs,
+) -> ChainPath {
     let is_whole = matches!(gives, PathOutputs::All);
     let mut live = vec![false; registers];
     let mut instructions = Vec::new();
@@ -234,7 +361,9 @@ fn compile_path(steps: &[LabeledAction], registers: usize, base_columns: &[Strin
         let mut action = step.action.clone();
         let after = live.clone();
         let writes = writes(&action);
-        if let ChainAction::Window(WindowAction { emit, .. }) | ChainAction::Given { emit, .. } = &mut action {
+        if let ChainAction::Window(WindowAction { emit, .. }) | ChainAction::Given { emit, .. } =
+            &mut action
+        {
             *emit = writes.iter().map(|register| after[*register]).collect();
         }
         let idle = match (&action, gives) {
@@ -242,17 +371,36 @@ fn compile_path(steps: &[LabeledAction], registers: usize, base_columns: &[Strin
             (ChainAction::Give { .. }, PathOutputs::Nothing) => true,
             (ChainAction::Map { .. }, _) => !writes.iter().any(|register| after[*register]),
             (ChainAction::Given { emit, .. }, _) => !emit.contains(&true),
-            (ChainAction::Window(_) | ChainAction::Keep { .. } | ChainAction::Expand { .. }, _) => false,
+            (ChainAction::Window(_) | ChainAction::Keep { .. } | ChainAction::Expand { .. }, _) => {
+                false
+            }
         };
         if idle {
             continue;
         }
         writes.iter().for_each(|register| live[*register] = false);
-        reads(&action).into_iter().for_each(|register| live[register] = true);
-        instructions.push(ChainInstruction { step: LabeledAction { action, ..step.clone() }, live: after });
+        reads(&action)
+            .into_iter()
+            .for_each(|register| live[register] = true);
+        instructions.push(ChainInstruction {
+            step: LabeledAction {
+                action,
+                ..step.clone()
+            },
+            live: after,
+        });
     }
     instructions.reverse();
-    let registers: Vec<usize> = (0..base_columns.len()).filter(|register| is_whole || live[*register]).collect();
-    let columns = registers.iter().map(|register| base_columns[*register].clone()).collect();
-    ChainPath { instructions, columns, registers }
+    let registers: Vec<usize> = (0..base_columns.len())
+        .filter(|register| is_whole || live[*register])
+        .collect();
+    let columns = registers
+        .iter()
+        .map(|register| base_columns[*register].clone())
+        .collect();
+    ChainPath {
+        instructions,
+        columns,
+        registers,
+    }
 }

@@ -129,16 +129,21 @@ impl WindowAction {
     }
 
     fn reads(&self) -> Vec<usize> {
-        self.keys.iter().chain([&self.time]).chain(&self.inputs).copied().collect()
+        self.keys
+            .iter()
+            .chain([&self.time])
+            .chain(&self.inputs)
+            .copied()
+            .collect()
     }
 }
 
 /// Registers read by an action.
 fn reads(action: &ChainAction) -> Vec<usize> {
     match action {
-        ChainAction::Map { reads, .. } | ChainAction::Expand { reads, .. } | ChainAction::Keep { reads, .. } => {
-            reads.clone()
-        }
+        ChainAction::Map { reads, .. }
+        | ChainAction::Expand { reads, .. }
+        | ChainAction::Keep { reads, .. } => reads.clone(),
         ChainAction::Window(window) => window.reads(),
         ChainAction::Given { .. } => Vec::new(),
         ChainAction::Give { reads, part, .. } => reads.iter().chain(part.iter()).copied().collect(),
@@ -148,9 +153,9 @@ fn reads(action: &ChainAction) -> Vec<usize> {
 /// Registers written by an action.
 fn writes(action: &ChainAction) -> Vec<usize> {
     match action {
-        ChainAction::Map { writes, .. } | ChainAction::Expand { writes, .. } | ChainAction::Given { writes, .. } => {
-            writes.clone()
-        }
+        ChainAction::Map { writes, .. }
+        | ChainAction::Expand { writes, .. }
+        | ChainAction::Given { writes, .. } => writes.clone(),
         ChainAction::Window(window) => window.writes.clone(),
         ChainAction::Keep { .. } | ChainAction::Give { .. } => Vec::new(),
     }

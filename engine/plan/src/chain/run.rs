@@ -2,7 +2,9 @@
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::{FilterBuilder, FilterPredicate};
-use forebay_model::{AnalyzerInput, Chunk, Fault, Result, RowKeys, catch_panic, catch_panic_at, take_rows};
+use forebay_model::{
+    AnalyzerInput, Chunk, Fault, Result, RowKeys, catch_panic, catch_panic_at, take_rows,
+};
 use forebay_window::InputRows;
 
 use super::{ChainAction, ChainInstruction, ChainPath, OpChain, RowCounts, WindowAction};
@@ -23,7 +25,8 @@ impl OpChain {
 
     /// Advances the window state over chunks without computing outputs.
     pub fn advance(&self, chunks: &[Chunk], carry: &mut Carry) -> Result<()> {
-        self.run_on(&self.light, chunks, carry, &mut |_, _| Ok(())).map(drop)
+        self.run_on(&self.light, chunks, carry, &mut |_, _| Ok(()))
+            .map(drop)
     }
 
     /// Like `run`, for a given path: chunks contain the columns of that path.
@@ -34,11 +37,15 @@ impl OpChain {
         carry: &mut Carry,
         give: &mut dyn FnMut(usize, AnalyzerInput<'_>) -> Result<()>,
     ) -> Result<RowCounts> {
-        let mut states: Vec<ChunkRegisters> =
-            chunks.iter().map(|chunk| ChunkRegisters::new(self.registers, path, chunk)).collect();
+        let mut states: Vec<ChunkRegisters> = chunks
+            .iter()
+            .map(|chunk| ChunkRegisters::new(self.registers, path, chunk))
+            .collect();
         for instruction in &path.instructions {
             let place = |(number, fault): (usize, Fault)| {
-                let fault = fault.step(&*instruction.step.label).at(instruction.step.at.as_ref());
+                let fault = fault
+                    .step(&*instruction.step.label)
+                    .at(instruction.step.at.as_ref());
                 match chunks.get(number) {
                     Some(chunk) => fault.file(&*chunk.file),
                     None => fault,
@@ -46,12 +53,12 @@ impl OpChain {
             };
             if let ChainAction::Window(window) = &instruction.step.action {
                 let done = catch_panic(|| Ok(window.run(&mut states, carry, &instruction.live)));
-                done.unwrap_or_else(|fault| Err((0, fault))).map_err(|(number, fault)| {
-                    match states.get(number).zip(chunks.get(number)) {
+                done.unwrap_or_else(|fault| Err((0, fault))).map_err(
+                    |(number, fault)| match states.get(number).zip(chunks.get(number)) {
                         Some((state, chunk)) => place((number, state.of_file(chunk, fault))),
                         None => place((number, fault)),
-                    }
-                })?;
+                    },
+                )?;
                 continue;
             }
             for (number, state) in states.iter_mut().enumerate() {
@@ -64,27 +71,48 @@ impl OpChain {
             }
         }
         let mut counts = RowCounts::default();
-        states.into_iter().for_each(|state| counts.add(state.counts));
+        states
+            .into_iter()
+            .for_each(|state| counts.add(state.counts));
         Ok(counts)
     }
 }
 
 impl WindowAction {
     /// Runs over consecutive chunks. A fault comes with the index of its chunk.
-    fn run(&self, chunks: &mut [ChunkRegisters], carry: &mut Carry, live: &[bool]) -> Result<(), (usize, Fault)> {
+    fn run(
+        &self,
+        chunks: &mut [ChunkRegisters],
+        carry: &mut Carry,
+        live: &[bool],
+    ) -> Result<(), (usize, Fault)> {
         let columns = |chunk: &ChunkRegisters| {
             let of = |wanted: &[usize]| load(&chunk.registers, wanted);
             Ok((of(&self.keys)?, of(&[self.time])?, of(&self.inputs)?))
         };
-        let columns = chunks.iter().map(columns).collect::<Result<Vec<_>>>().map_err(|fault| (0, fault))?;
-        let batches = columns.iter().zip(chunks.iter()).filter_map(|((keys, time, inputs), chunk)| {
-            Some(InputRows { keys, time: time.first()?, inputs, rows: chunk.rows })
-        });
+        let columns = chunks
+            .iter()
+            .map(columns)
+            .collect::<Result<Vec<_>>>()
+            .map_err(|fault| (0, fault))?;
+        let batches =
+            columns
+                .iter()
+                .zip(chunks.iter())
+                .filter_map(|((keys, time, inputs), chunk)| {
+                    Some(InputRows {
+                        keys,
+                        time: time.first()?,
+                        inputs,
+                        rows: chunk.rows,
+                    })
+                });
         let batches: Vec<InputRows<'_>> = batches.collect();
         let outputs = carry.push(self.op, &self.plan, self.row_order, &batches, &self.emit)?;
         let places = requested_registers(&self.writes, &self.emit);
         for (number, (chunk, outputs)) in chunks.iter_mut().zip(outputs).enumerate() {
-            store(&mut chunk.registers, &places, outputs, chunk.rows).map_err(|fault| (number, fault))?;
+            store(&mut chunk.registers, &places, outputs, chunk.rows)
+                .map_err(|fault| (number, fault))?;
             clear(&mut chunk.registers, live);
         }
         Ok(())
@@ -94,7 +122,10 @@ impl WindowAction {
 /// A note with the rows of a chunk in which a panic occurred.
 fn row_range_note(chunk: &Chunk) -> String {
     let end = chunk.first_row + (chunk.batch.num_rows() as u64).saturating_sub(1);
-    format!("it occurred at one of the rows {} to {end} of the file", chunk.first_row)
+    format!(
+        "it occurred at one of the rows {} to {end} of the file",
+        chunk.first_row
+    )
 }
 
 /// Registers and counts of a chunk between two instructions.
@@ -113,7 +144,11 @@ impl ChunkRegisters {
             registers: vec![None; registers],
             rows,
             keys: chunk.keys.clone(),
-            counts: RowCounts { input: rows as u64 + chunk.skipped, filtered: chunk.skipped, ..RowCounts::default() },
+            counts: RowCounts {
+                input: rows as u64 + chunk.skipped,
+                filtered: chunk.skipped,
+                ..RowCounts::default()
+            },
         };
         for (register, column) in path.registers.iter().zip(chunk.batch.columns()) {
             state.registers[*register] = Some(column.clone());
@@ -137,13 +172,25 @@ impl ChainInstruction {
         carry: &mut Carry,
         give: &mut dyn FnMut(usize, AnalyzerInput<'_>) -> Result<()>,
     ) -> Result<()> {
-        let ChunkRegisters { registers, rows, keys, counts } = state;
+        let ChunkRegisters {
+            registers,
+            rows,
+            keys,
+            counts,
+        } = state;
         match &self.step.action {
-            ChainAction::Map { kernel, reads, writes, marks } => {
+            ChainAction::Map {
+                kernel,
+                reads,
+                writes,
+                marks,
+            } => {
                 let mut outputs = kernel(&load(registers, reads)?, *rows)?;
                 let marked = outputs.split_off(outputs.len().min(writes.len()));
                 if marked.len() != marks.len() {
-                    return Err(Fault::internal("a kernel marked other rows than it declared"));
+                    return Err(Fault::internal(
+                        "a kernel marked other rows than it declared",
+                    ));
                 }
                 for (mark, column) in marks.iter().zip(marked) {
                     counts.count_marked(*mark, condition_mask(&[column])?.true_count() as u64);
@@ -151,10 +198,17 @@ impl ChainInstruction {
                 store(registers, writes, outputs, *rows)?;
                 clear(registers, &self.live);
             }
-            ChainAction::Window(_) => return Err(Fault::internal("a window received a single chunk")),
+            ChainAction::Window(_) => {
+                return Err(Fault::internal("a window received a single chunk"));
+            }
             ChainAction::Given { op, writes, emit } => {
                 let outputs = carry.take_precomputed(*op, *rows, emit)?;
-                store(registers, &requested_registers(writes, emit), outputs, *rows)?;
+                store(
+                    registers,
+                    &requested_registers(writes, emit),
+                    outputs,
+                    *rows,
+                )?;
             }
             ChainAction::Keep { kernel, reads } => {
                 let mask = condition_mask(&kernel(&load(registers, reads)?, *rows)?)?;
@@ -170,7 +224,11 @@ impl ChainInstruction {
                     *rows = kept;
                 }
             }
-            ChainAction::Expand { kernel, reads, writes } => {
+            ChainAction::Expand {
+                kernel,
+                reads,
+                writes,
+            } => {
                 let ExpandedRows { picks, columns } = kernel(&load(registers, reads)?, *rows)?;
                 clear(registers, &self.live);
                 for column in registers.iter_mut().flatten() {
@@ -179,7 +237,11 @@ impl ChainInstruction {
                 *keys = keys.as_ref().map(|keys| {
                     let mut last = (u32::MAX, 0);
                     keys.expand(picks.values().iter().map(|pick| {
-                        last = if last.0 == *pick { (*pick, last.1 + 1) } else { (*pick, 0) };
+                        last = if last.0 == *pick {
+                            (*pick, last.1 + 1)
+                        } else {
+                            (*pick, 0)
+                        };
                         (*pick as usize, last.1)
                     }))
                 });
@@ -192,7 +254,14 @@ impl ChainInstruction {
                 match part {
                     None => {
                         let keys = keys.as_ref().map(RowKeys::as_slice);
-                        give(*want, AnalyzerInput { columns: &columns, rows: *rows, keys })?;
+                        give(
+                            *want,
+                            AnalyzerInput {
+                                columns: &columns,
+                                rows: *rows,
+                                keys,
+                            },
+                        )?;
                     }
                     Some(part) => {
                         let mask = condition_mask(&load(registers, &[*part])?)?;
@@ -200,7 +269,14 @@ impl ChainInstruction {
                         let columns = filter_all(&predicate, &columns)?;
                         let keys = keys.as_ref().map(|keys| keys.filter(&mask));
                         let keys = keys.as_ref().map(RowKeys::as_slice);
-                        give(*want, AnalyzerInput { columns: &columns, rows: mask.true_count(), keys })?;
+                        give(
+                            *want,
+                            AnalyzerInput {
+                                columns: &columns,
+                                rows: mask.true_count(),
+                                keys,
+                            },
+                        )?;
                     }
                 }
                 clear(registers, &self.live);
@@ -212,17 +288,32 @@ impl ChainInstruction {
 
 /// Registers of the requested outputs.
 fn requested_registers(writes: &[usize], emit: &[bool]) -> Vec<usize> {
-    writes.iter().zip(emit).filter(|(_, emit)| **emit).map(|(register, _)| *register).collect()
+    writes
+        .iter()
+        .zip(emit)
+        .filter(|(_, emit)| **emit)
+        .map(|(register, _)| *register)
+        .collect()
 }
 
 fn load(registers: &[Option<ArrayRef>], wanted: &[usize]) -> Result<Vec<ArrayRef>> {
     let missing = || Fault::internal("a register was read before it was written");
-    wanted.iter().map(|register| registers[*register].clone().ok_or_else(missing)).collect()
+    wanted
+        .iter()
+        .map(|register| registers[*register].clone().ok_or_else(missing))
+        .collect()
 }
 
-fn store(registers: &mut [Option<ArrayRef>], places: &[usize], columns: Vec<ArrayRef>, rows: usize) -> Result<()> {
+fn store(
+    registers: &mut [Option<ArrayRef>],
+    places: &[usize],
+    columns: Vec<ArrayRef>,
+    rows: usize,
+) -> Result<()> {
     if columns.len() != places.len() || columns.iter().any(|column| column.len() != rows) {
-        return Err(Fault::internal("a kernel returned other columns or rows than it declared"));
+        return Err(Fault::internal(
+            "a kernel returned other columns or rows than it declared",
+        ));
     }
     for (place, column) in places.iter().zip(columns) {
         registers[*place] = Some(column);
@@ -240,7 +331,9 @@ fn clear(registers: &mut [Option<ArrayRef>], live: &[bool]) {
 
 /// A condition's result, with nulls as false.
 fn condition_mask(columns: &[ArrayRef]) -> Result<BooleanArray> {
-    let column = columns.first().ok_or_else(|| Fault::internal("a condition returned no column"))?;
+    let column = columns
+        .first()
+        .ok_or_else(|| Fault::internal("a condition returned no column"))?;
     let Some(mask) = column.as_boolean_opt() else {
         return Ok(BooleanArray::from(vec![false; column.len()])); // The type `Null`: never true.
     };
@@ -251,5 +344,8 @@ fn condition_mask(columns: &[ArrayRef]) -> Result<BooleanArray> {
 }
 
 fn filter_all(predicate: &FilterPredicate, columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
-    columns.iter().map(|column| predicate.filter(column).map_err(Fault::from)).collect()
+    columns
+        .iter()
+        .map(|column| predicate.filter(column).map_err(Fault::from))
+        .collect()
 }

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
-use forebay_model::{Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, PipelineSource, Result, Step};
+use forebay_model::{
+    Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, PipelineSource, Result, Step,
+};
 use forebay_plan::{FutureFlow, sql_literal, sql_name};
 use forebay_storage::{ScanRequest, literal_path};
 use serde_json::json;
@@ -54,10 +56,20 @@ impl Evaluation<'_> {
     /// Joins and adds up, with `dir` for what is written on the way.
     pub fn run(&self, dir: &Path) -> Result<Scores> {
         let pipeline = self.scoring_pipeline(dir)?;
-        let session = Session { deadline: None, cluster: None, ..self.session.clone() };
+        let session = Session {
+            deadline: None,
+            cluster: None,
+            ..self.session.clone()
+        };
         let report = session.allowing_empty(true).run(&pipeline)?;
-        let output = report.outputs.first().ok_or_else(|| Fault::internal("scores that were not written"))?;
-        let source = self.session.connectors.source("parquet", &json!({ "path": literal_path(&output.data) }))?;
+        let output = report
+            .outputs
+            .first()
+            .ok_or_else(|| Fault::internal("scores that were not written"))?;
+        let source = self
+            .session
+            .connectors
+            .source("parquet", &json!({ "path": literal_path(&output.data) }))?;
         let dataset = source.discover(&self.session.io, &[])?;
         let request = ScanRequest::of_all_columns(&dataset.schema);
         let mut cells = Vec::new();
@@ -66,14 +78,20 @@ impl Evaluation<'_> {
                 self.read_cells(&chunk?.batch, &mut cells)?;
             }
         }
-        Ok(Scores { cells, quantiles: self.quantiles.clone() })
+        Ok(Scores {
+            cells,
+            quantiles: self.quantiles.clone(),
+        })
     }
 
     /// The pipeline up to the rows that `future_rows` gets, and a query over them and the forecasts.
     fn scoring_pipeline(&self, dir: &Path) -> Result<Pipeline> {
         let (node, place) = step_of_future(self.pipeline, &self.sink.from)?;
-        let (values, forecasts, scores) =
-            (self.new_name("values"), self.new_name("forecasts"), self.new_name("scores"));
+        let (values, forecasts, scores) = (
+            self.new_name("values"),
+            self.new_name("forecasts"),
+            self.new_name("scores"),
+        );
         let time = self.future.source.field_with_name(&self.future.time)?;
         let origin = match time.data_type().is_temporal() {
             true => sql_literal(self.from, time.data_type()),
@@ -81,7 +99,11 @@ impl Evaluation<'_> {
         };
         let condition = format!("{} >= {}", sql_name(time.name()), origin);
         let (mut steps, input) = (node.steps[..place].to_vec(), node.input.clone());
-        steps.push(Step { kind: "filter".to_owned(), config: json!(condition), at: node.at.clone() });
+        steps.push(Step {
+            kind: "filter".to_owned(),
+            config: json!(condition),
+            at: node.at.clone(),
+        });
         let mut pipeline = self.pipeline.clone();
         pipeline.name = format!("{}.backtest.scores", self.pipeline.name);
         (pipeline.label, pipeline.deadline, pipeline.feed) = Default::default();
@@ -97,13 +119,21 @@ impl Evaluation<'_> {
             lookback: None,
             at: None,
         });
-        pipeline.nodes.push(PipelineNode::new(&values, input, steps));
-        pipeline.nodes.push(PipelineNode::new(&scores, NodeInput::Sql(self.query(&values, &forecasts)), Vec::new()));
+        pipeline
+            .nodes
+            .push(PipelineNode::new(&values, input, steps));
+        pipeline.nodes.push(PipelineNode::new(
+            &scores,
+            NodeInput::Sql(self.query(&values, &forecasts)),
+            Vec::new(),
+        ));
         pipeline.sinks.push(PipelineSink {
             name: scores.clone(),
             from: scores,
             format: "parquet".to_owned(),
-            config: self.session.canonical_sink("parquet", json!({ "path": place(dir.to_owned()) }))?,
+            config: self
+                .session
+                .canonical_sink("parquet", json!({ "path": place(dir.to_owned()) }))?,
             split: None,
             optional: false,
             at: None,
@@ -121,15 +151,28 @@ impl Evaluation<'_> {
 
     /// One row per fold, forecaster, step and group: sums over its rows.
     fn query(&self, values: &str, forecasts: &str) -> String {
-        let groups: String = (0..self.by.len()).map(|number| format!(", group_{number}")).collect();
+        let groups: String = (0..self.by.len())
+            .map(|number| format!(", group_{number}"))
+            .collect();
         let grouped: String = self
             .by
             .iter()
             .enumerate()
-            .map(|(number, column)| format!(", CAST(f.{} AS VARCHAR) AS group_{number}", sql_name(column)))
+            .map(|(number, column)| {
+                format!(
+                    ", CAST(f.{} AS VARCHAR) AS group_{number}",
+                    sql_name(column)
+                )
+            })
             .collect();
-        let keys = self.future.keys.iter().map(|key| format!("(f.{0} IS NOT DISTINCT FROM v.{0})", sql_name(key)));
-        let same: Vec<String> = keys.chain([format!("f.{0} = v.{0}", sql_name(&self.future.time))]).collect();
+        let keys = self
+            .future
+            .keys
+            .iter()
+            .map(|key| format!("(f.{0} IS NOT DISTINCT FROM v.{0})", sql_name(key)));
+        let same: Vec<String> = keys
+            .chain([format!("f.{0} = v.{0}", sql_name(&self.future.time))])
+            .collect();
         let (label, prediction) = (sql_name(self.label), sql_name(self.prediction));
         let QuantileSql { columns, sums } = self.quantile_sql();
         format!(
@@ -159,32 +202,57 @@ impl Evaluation<'_> {
             );
         }
         for (number, interval) in self.quantiles.intervals().iter().enumerate() {
-            let inside = format!("came >= quantile_{} AND came <= quantile_{}", interval.low, interval.high);
+            let inside = format!(
+                "came >= quantile_{} AND came <= quantile_{}",
+                interval.low, interval.high
+            );
             sums += &format!(", sum(CASE WHEN {inside} THEN 1 ELSE 0 END) AS inside_{number}");
         }
         QuantileSql { columns, sums }
     }
 
     fn read_cells(&self, batch: &RecordBatch, cells: &mut Vec<ScoredCell>) -> Result<()> {
-        let column =
-            |name: &str| batch.column_by_name(name).ok_or_else(|| Fault::internal(format!("scores without `{name}`")));
-        let numbers =
-            |name: &str| Ok::<_, Fault>(cast(column(name)?, &DataType::Float64)?.as_primitive::<Float64Type>().clone());
-        let counts =
-            |name: &str| Ok::<_, Fault>(cast(column(name)?, &DataType::Int64)?.as_primitive::<Int64Type>().clone());
+        let column = |name: &str| {
+            batch
+                .column_by_name(name)
+                .ok_or_else(|| Fault::internal(format!("scores without `{name}`")))
+        };
+        let numbers = |name: &str| {
+            Ok::<_, Fault>(
+                cast(column(name)?, &DataType::Float64)?
+                    .as_primitive::<Float64Type>()
+                    .clone(),
+            )
+        };
+        let counts = |name: &str| {
+            Ok::<_, Fault>(
+                cast(column(name)?, &DataType::Int64)?
+                    .as_primitive::<Int64Type>()
+                    .clone(),
+            )
+        };
         let (fold, forecaster, step) = (counts("fold")?, counts("forecaster")?, counts("step")?);
         let (rows, missing) = (counts("rows")?, counts("missing")?);
         let (absolute, signed) = (numbers("absolute")?, numbers("signed")?);
         let (squared, came) = (numbers("squared")?, numbers("came")?);
-        let pinball = (0..self.quantiles.0.len()).map(|number| numbers(&format!("pinball_{number}")));
+        let pinball =
+            (0..self.quantiles.0.len()).map(|number| numbers(&format!("pinball_{number}")));
         let pinball = pinball.collect::<Result<Vec<_>>>()?;
-        let inside = (0..self.quantiles.intervals().len()).map(|number| counts(&format!("inside_{number}")));
+        let inside =
+            (0..self.quantiles.intervals().len()).map(|number| counts(&format!("inside_{number}")));
         let inside = inside.collect::<Result<Vec<_>>>()?;
-        let groups = (0..self.by.len()).map(|number| Ok(cast(column(&format!("group_{number}"))?, &DataType::Utf8)?));
+        let groups = (0..self.by.len())
+            .map(|number| Ok(cast(column(&format!("group_{number}"))?, &DataType::Utf8)?));
         let groups = groups.collect::<Result<Vec<_>>>()?;
         for row in 0..batch.num_rows() {
             // Sums of no rows are null.
-            let sum = |sums: &arrow::array::Float64Array| if sums.is_null(row) { 0.0 } else { sums.value(row) };
+            let sum = |sums: &arrow::array::Float64Array| {
+                if sums.is_null(row) {
+                    0.0
+                } else {
+                    sums.value(row)
+                }
+            };
             let value = |texts: &arrow::array::ArrayRef| {
                 let texts = texts.as_string::<i32>();
                 texts.is_valid(row).then(|| texts.value(row).to_owned())
@@ -201,7 +269,10 @@ impl Evaluation<'_> {
                     squared: sum(&squared),
                     values: sum(&came),
                     pinball: pinball.iter().map(sum).collect(),
-                    inside: inside.iter().map(|counts| counts.value(row) as u64).collect(),
+                    inside: inside
+                        .iter()
+                        .map(|counts| counts.value(row) as u64)
+                        .collect(),
                 },
                 missing: missing.value(row) as u64,
             });
@@ -221,7 +292,11 @@ impl Scores {
     pub fn by_forecaster(&self, names: &[&str], folds: usize) -> Vec<ForecasterScores> {
         let one = |(number, name): (usize, &&str)| {
             let score = |sums: &ErrorSums| sums.score(&self.quantiles);
-            let own = || self.cells.iter().filter(move |cell| cell.forecaster == number);
+            let own = || {
+                self.cells
+                    .iter()
+                    .filter(move |cell| cell.forecaster == number)
+            };
             let mut by_fold = vec![ErrorSums::default(); folds];
             let mut by_step: BTreeMap<u64, ErrorSums> = BTreeMap::new();
             let mut by_group: BTreeMap<&[Option<String>], ErrorSums> = BTreeMap::new();
@@ -241,10 +316,19 @@ impl Scores {
                 overall: score(&overall),
                 missing: own().map(|cell| cell.missing).sum(),
                 folds: by_fold.iter().map(score).collect(),
-                steps: by_step.iter().map(|(step, sums)| StepScore { step: *step, score: score(sums) }).collect(),
+                steps: by_step
+                    .iter()
+                    .map(|(step, sums)| StepScore {
+                        step: *step,
+                        score: score(sums),
+                    })
+                    .collect(),
                 groups: by_group
                     .iter()
-                    .map(|(group, sums)| GroupScore { group: group.to_vec(), score: score(sums) })
+                    .map(|(group, sums)| GroupScore {
+                        group: group.to_vec(),
+                        score: score(sums),
+                    })
                     .collect(),
             }
         };

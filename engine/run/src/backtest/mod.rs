@@ -26,7 +26,9 @@ use crate::predict::{PredictConfig, check_label_units, horizon_of, step_of_futur
 use crate::session::{Session, datasets};
 
 pub use self::origins::ForecastOrigin;
-pub use self::report::{BacktestReport, BacktestedForecast, FoldReport, ForecasterScores, GroupScore, StepScore};
+pub use self::report::{
+    BacktestReport, BacktestedForecast, FoldReport, ForecasterScores, GroupScore, StepScore,
+};
 pub use self::scores::{ForecastScore, IntervalScore, QuantileScore};
 
 /// Steps of a horizon up to which the last value is compared: it takes a lag for each.
@@ -63,7 +65,10 @@ impl Session {
     ) -> Result<BacktestReport> {
         let label = pipeline.label.as_ref().map(|label| label.column.clone());
         let (false, Some(label)) = (pipeline.predictions.is_empty(), label) else {
-            let fault = Fault::new(codes::MISSING_FIELD, "a backtest needs a `predict` sink and a `label`");
+            let fault = Fault::new(
+                codes::MISSING_FIELD,
+                "a backtest needs a `predict` sink and a `label`",
+            );
             return Err(
                 fault.hint("declare `label: { column, horizon }`, a `train` sink and a `predict` sink that names it")
             );
@@ -73,23 +78,37 @@ impl Session {
         self.check_forecasts(pipeline, &bound)?;
         let mut plans = Vec::new();
         for (number, sink) in pipeline.predictions.iter().enumerate() {
-            let plan = check_label_units(pipeline, &bound, &sink.from)
-                .and_then(|()| ForecastBacktest::new(self, pipeline, &bound, number, sink, options));
+            let plan = check_label_units(pipeline, &bound, &sink.from).and_then(|()| {
+                ForecastBacktest::new(self, pipeline, &bound, number, sink, options)
+            });
             plans.push(plan.map_err(|fault| fault.at(sink.at.as_ref()))?);
         }
         let longest = plans.iter().max_by_key(|plan| plan.horizon());
-        let flow = longest.ok_or_else(|| Fault::internal("a backtest of no forecast"))?.future;
+        let flow = longest
+            .ok_or_else(|| Fault::internal("a backtest of no forecast"))?
+            .future;
         let (source, time) = (history_source(&bound, flow)?, &flow.time);
-        let input = inputs.get(source).ok_or_else(|| Fault::internal("a source without data"))?;
+        let input = inputs
+            .get(source)
+            .ok_or_else(|| Fault::internal("a source without data"))?;
         let range = TimeRange::of(&self.io, input, time)?;
-        let range = range.ok_or_else(|| Fault::new(codes::EMPTY, "the history has no row with a time").column(time))?;
+        let range = range.ok_or_else(|| {
+            Fault::new(codes::EMPTY, "the history has no row with a time").column(time)
+        })?;
         let tick = tick_nanoseconds(range.field.data_type()).unwrap_or(1) as i64;
         let horizon = horizon_of(flow) / tick;
         let end = match &options.until {
-            Some(until) => TimeCutoff::before(until).last_tick(&range.field)?.saturating_add(1),
+            Some(until) => TimeCutoff::before(until)
+                .last_tick(&range.field)?
+                .saturating_add(1),
             None => range.max + horizon / flow.steps.max(1) as i64,
         };
-        let known = KnownTimes { time: &range.field, first: range.min, end, horizon };
+        let known = KnownTimes {
+            time: &range.field,
+            first: range.min,
+            end,
+            horizon,
+        };
         let origins = known.origins(options.folds, options.every.as_deref())?;
 
         let scratch = ScratchDir::new(Some(&self.state()?), self.watch.clone())?;
@@ -97,11 +116,20 @@ impl Session {
         for (fold, origin) in origins.iter().enumerate() {
             let began = Instant::now();
             self.run_fold(&at(origin)?, origin, fold, &plans, scratch.path())
-                .map_err(|fault| fault.note(format!("in the fold that knows rows before {}", origin.known_before)))?;
-            folds
-                .push(FoldReport { known_before: origin.known_before.clone(), seconds: began.elapsed().as_secs_f64() });
+                .map_err(|fault| {
+                    fault.note(format!(
+                        "in the fold that knows rows before {}",
+                        origin.known_before
+                    ))
+                })?;
+            folds.push(FoldReport {
+                known_before: origin.known_before.clone(),
+                seconds: began.elapsed().as_secs_f64(),
+            });
         }
-        let first = origins.first().ok_or_else(|| Fault::internal("a backtest without folds"))?;
+        let first = origins
+            .first()
+            .ok_or_else(|| Fault::internal("a backtest without folds"))?;
         let mut forecasts = Vec::new();
         for plan in &plans {
             let evaluation = Evaluation {
@@ -117,18 +145,39 @@ impl Session {
                 from: &first.known_before,
             };
             let scores = evaluation.run(&scratch.path().join(format!("scores-{}", plan.number)))?;
-            let names: Vec<&str> = plan.forecasters.iter().map(|forecaster| forecaster.name.as_str()).collect();
+            let names: Vec<&str> = plan
+                .forecasters
+                .iter()
+                .map(|forecaster| forecaster.name.as_str())
+                .collect();
             let forecasters = scores.by_forecaster(&names, folds.len());
             self.warn_of_empty_folds(&plan.sink.name, &forecasters, &folds);
-            forecasts.push(BacktestedForecast { sink: plan.sink.name.clone(), by: options.by.clone(), forecasters });
+            forecasts.push(BacktestedForecast {
+                sink: plan.sink.name.clone(),
+                by: options.by.clone(),
+                forecasters,
+            });
         }
-        Ok(BacktestReport { label, folds, forecasts })
+        Ok(BacktestReport {
+            label,
+            folds,
+            forecasts,
+        })
     }
 
     /// Warns of folds whose scores are over no rows: series may end before the newest time of the source.
-    fn warn_of_empty_folds(&self, sink: &str, forecasters: &[ForecasterScores], folds: &[FoldReport]) {
+    fn warn_of_empty_folds(
+        &self,
+        sink: &str,
+        forecasters: &[ForecasterScores],
+        folds: &[FoldReport],
+    ) {
         let scores = forecasters.first().map_or(&[][..], |model| &model.folds);
-        for (fold, _) in folds.iter().zip(scores).filter(|(_, score)| score.rows == 0) {
+        for (fold, _) in folds
+            .iter()
+            .zip(scores)
+            .filter(|(_, score)| score.rows == 0)
+        {
             let message = format!(
                 "no value came for the forecasts of `{sink}` in the fold that knows rows before {}, so it has no score: \
                  give `--until` a time up to which the series have values",
@@ -161,13 +210,19 @@ impl Session {
             tracker: None,
             ..self.clone()
         };
-        let most = plans.iter().map(|plan| plan.forecasters.len()).max().unwrap_or(0);
+        let most = plans
+            .iter()
+            .map(|plan| plan.forecasters.len())
+            .max()
+            .unwrap_or(0);
         for number in 0..most {
             let mut is_naive = false;
             own.predictions.clear();
             for plan in plans.iter().filter(|plan| number < plan.forecasters.len()) {
                 let forecaster = &plan.forecasters[number];
-                let path = plan.directory(scratch).join(format!("fold={fold}/forecaster={number}"));
+                let path = plan
+                    .directory(scratch)
+                    .join(format!("fold={fold}/forecaster={number}"));
                 let mut sink = plan.sink.clone();
                 sink.config["path"] = json!(path.display().to_string());
                 sink.config["format"] = json!("parquet");
@@ -207,29 +262,55 @@ impl<'a> ForecastBacktest<'a> {
         options: &BacktestOptions,
     ) -> Result<Self> {
         let config = session.predict_config(sink)?;
-        let future = bound.flows.get(&sink.from).and_then(|flow| flow.future.as_deref());
-        let future = future.ok_or_else(|| Fault::internal("a forecast without rows of the future"))?;
-        let known = |column: &&String| future.keys.contains(column) || config.columns.contains(column);
+        let future = bound
+            .flows
+            .get(&sink.from)
+            .and_then(|flow| flow.future.as_deref());
+        let future =
+            future.ok_or_else(|| Fault::internal("a forecast without rows of the future"))?;
+        let known =
+            |column: &&String| future.keys.contains(column) || config.columns.contains(column);
         if let Some(column) = options.by.iter().find(|column| !known(column)) {
-            let message = format!("groups are scored by `{column}`, which `{}` does not write", sink.name);
-            return Err(Fault::new(codes::UNKNOWN_NAME, message).column(column).hint(format!(
-                "name a key ({}), or add it to `columns` of the `predict` sink",
-                future.keys.join(", ")
-            )));
+            let message = format!(
+                "groups are scored by `{column}`, which `{}` does not write",
+                sink.name
+            );
+            return Err(Fault::new(codes::UNKNOWN_NAME, message)
+                .column(column)
+                .hint(format!(
+                    "name a key ({}), or add it to `columns` of the `predict` sink",
+                    future.keys.join(", ")
+                )));
         }
-        let mut forecasters = vec![Forecaster { name: config.model.clone(), season: None }];
+        let mut forecasters = vec![Forecaster {
+            name: config.model.clone(),
+            season: None,
+        }];
         if let Some(season) = &config.season {
-            forecasters.push(Forecaster { name: "seasonal_naive".to_owned(), season: Some(season.clone()) });
+            forecasters.push(Forecaster {
+                name: "seasonal_naive".to_owned(),
+                season: Some(season.clone()),
+            });
         }
         let (node, place) = step_of_future(pipeline, &sink.from)?;
         let every = node.steps[place].config["every"].as_str();
-        if let Some(every) =
-            every.filter(|every| future.steps <= LAST_VALUE_STEPS_MAX && config.season.as_deref() != Some(*every))
-        {
-            forecasters.push(Forecaster { name: "last_value".to_owned(), season: Some(every.to_owned()) });
+        if let Some(every) = every.filter(|every| {
+            future.steps <= LAST_VALUE_STEPS_MAX && config.season.as_deref() != Some(*every)
+        }) {
+            forecasters.push(Forecaster {
+                name: "last_value".to_owned(),
+                season: Some(every.to_owned()),
+            });
         }
         let quantiles = ForecastQuantiles(session.forecast_quantiles(pipeline, &config)?);
-        Ok(ForecastBacktest { number, sink, config, quantiles, future, forecasters })
+        Ok(ForecastBacktest {
+            number,
+            sink,
+            config,
+            quantiles,
+            future,
+            forecasters,
+        })
     }
 
     fn horizon(&self) -> i64 {
@@ -247,7 +328,10 @@ fn path_in(scratch: &Path, name: &str) -> Value {
 
 /// The source whose rows a forecast continues.
 fn history_source<'b>(bound: &'b BoundPipeline, future: &FutureFlow) -> Result<&'b str> {
-    let base = future.history.first().map(|stream| &bound.bases[stream.base]);
+    let base = future
+        .history
+        .first()
+        .map(|stream| &bound.bases[stream.base]);
     match base {
         Some(BaseDataset::Source(name)) => Ok(name),
         _ => {

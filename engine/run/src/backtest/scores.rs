@@ -37,11 +37,23 @@ pub(super) struct CentralInterval {
 impl ForecastQuantiles {
     /// The central intervals, the widest first.
     pub fn intervals(&self) -> Vec<CentralInterval> {
-        let mirrored = |low: f64| self.0.iter().position(|high| (low + high - 1.0).abs() < 1e-9);
-        let below = self.0.iter().enumerate().filter(|(_, quantile)| **quantile < 0.5);
+        let mirrored = |low: f64| {
+            self.0
+                .iter()
+                .position(|high| (low + high - 1.0).abs() < 1e-9)
+        };
+        let below = self
+            .0
+            .iter()
+            .enumerate()
+            .filter(|(_, quantile)| **quantile < 0.5);
         let interval = |(low, quantile): (usize, &f64)| {
             let level = ((1.0 - 2.0 * quantile) * 1e9).round() / 1e9;
-            Some(CentralInterval { level, low, high: mirrored(*quantile)? })
+            Some(CentralInterval {
+                level,
+                low,
+                high: mirrored(*quantile)?,
+            })
         };
         below.filter_map(interval).collect()
     }
@@ -94,17 +106,27 @@ impl ErrorSums {
         self.signed += other.signed;
         self.squared += other.squared;
         self.values += other.values;
-        self.pinball.resize(other.pinball.len().max(self.pinball.len()), 0.0);
-        self.pinball.iter_mut().zip(&other.pinball).for_each(|(sum, own)| *sum += own);
-        self.inside.resize(other.inside.len().max(self.inside.len()), 0);
-        self.inside.iter_mut().zip(&other.inside).for_each(|(sum, own)| *sum += own);
+        self.pinball
+            .resize(other.pinball.len().max(self.pinball.len()), 0.0);
+        self.pinball
+            .iter_mut()
+            .zip(&other.pinball)
+            .for_each(|(sum, own)| *sum += own);
+        self.inside
+            .resize(other.inside.len().max(self.inside.len()), 0);
+        self.inside
+            .iter_mut()
+            .zip(&other.inside)
+            .for_each(|(sum, own)| *sum += own);
     }
 
     pub fn score(&self, quantiles: &ForecastQuantiles) -> ForecastScore {
         let by = |sum: f64, of: f64| (of > 0.0).then(|| sum / of);
         let rows = self.rows as f64;
-        let of_quantile =
-            |(quantile, pinball): (&f64, &f64)| QuantileScore { quantile: *quantile, pinball: by(*pinball, rows) };
+        let of_quantile = |(quantile, pinball): (&f64, &f64)| QuantileScore {
+            quantile: *quantile,
+            pinball: by(*pinball, rows),
+        };
         let of_interval = |(interval, inside): (CentralInterval, &u64)| IntervalScore {
             level: interval.level,
             coverage: by(*inside as f64, rows),
@@ -115,8 +137,18 @@ impl ErrorSums {
             rmse: by(self.squared, rows).map(f64::sqrt),
             mae: by(self.absolute, rows),
             bias: by(self.signed, self.values),
-            quantiles: quantiles.0.iter().zip(&self.pinball).map(of_quantile).collect(),
-            intervals: quantiles.intervals().into_iter().zip(&self.inside).map(of_interval).collect(),
+            quantiles: quantiles
+                .0
+                .iter()
+                .zip(&self.pinball)
+                .map(of_quantile)
+                .collect(),
+            intervals: quantiles
+                .intervals()
+                .into_iter()
+                .zip(&self.inside)
+                .map(of_interval)
+                .collect(),
         }
     }
 }
@@ -128,14 +160,33 @@ mod tests {
     #[test]
     fn measures_of_sums() {
         // Forecasts 3, 1 of values 2, 4.
-        let mut sums =
-            ErrorSums { rows: 1, absolute: 1.0, signed: 1.0, squared: 1.0, values: 2.0, ..Default::default() };
-        let other = ErrorSums { rows: 1, absolute: 3.0, signed: -3.0, squared: 9.0, values: 4.0, ..Default::default() };
+        let mut sums = ErrorSums {
+            rows: 1,
+            absolute: 1.0,
+            signed: 1.0,
+            squared: 1.0,
+            values: 2.0,
+            ..Default::default()
+        };
+        let other = ErrorSums {
+            rows: 1,
+            absolute: 3.0,
+            signed: -3.0,
+            squared: 9.0,
+            values: 4.0,
+            ..Default::default()
+        };
         sums.add(&other);
         let none = ForecastQuantiles::default();
         let score = sums.score(&none);
-        assert_eq!((score.rows, score.wmape, score.mae), (2, Some(4.0 / 6.0), Some(2.0)));
-        assert_eq!((score.rmse, score.bias), (Some(5f64.sqrt()), Some(-2.0 / 6.0)));
+        assert_eq!(
+            (score.rows, score.wmape, score.mae),
+            (2, Some(4.0 / 6.0), Some(2.0))
+        );
+        assert_eq!(
+            (score.rmse, score.bias),
+            (Some(5f64.sqrt()), Some(-2.0 / 6.0))
+        );
         let score = ErrorSums::default().score(&none);
         assert_eq!((score.rows, score.wmape, score.rmse), (0, None, None));
     }
@@ -143,14 +194,32 @@ mod tests {
     #[test]
     fn intervals_lie_between_quantiles_as_far_from_both_ends() {
         let quantiles = ForecastQuantiles(vec![0.05, 0.1, 0.25, 0.5, 0.9, 0.95]);
-        let found: Vec<(f64, usize, usize)> =
-            quantiles.intervals().iter().map(|interval| (interval.level, interval.low, interval.high)).collect();
+        let found: Vec<(f64, usize, usize)> = quantiles
+            .intervals()
+            .iter()
+            .map(|interval| (interval.level, interval.low, interval.high))
+            .collect();
         assert_eq!(found, [(0.9, 0, 5), (0.8, 1, 4)]);
-        let mut sums = ErrorSums { rows: 4, pinball: vec![1.0; 6], inside: vec![4, 3], ..Default::default() };
+        let mut sums = ErrorSums {
+            rows: 4,
+            pinball: vec![1.0; 6],
+            inside: vec![4, 3],
+            ..Default::default()
+        };
         sums.add(&sums.clone());
         let score = sums.score(&quantiles);
-        assert_eq!(score.quantiles[3], QuantileScore { quantile: 0.5, pinball: Some(0.25) });
-        let coverage: Vec<Option<f64>> = score.intervals.iter().map(|interval| interval.coverage).collect();
+        assert_eq!(
+            score.quantiles[3],
+            QuantileScore {
+                quantile: 0.5,
+                pinball: Some(0.25)
+            }
+        );
+        let coverage: Vec<Option<f64>> = score
+            .intervals
+            .iter()
+            .map(|interval| interval.coverage)
+            .collect();
         assert_eq!(coverage, [Some(1.0), Some(0.75)]);
     }
 }

@@ -75,7 +75,10 @@ pub(crate) struct CostHistory {
 
 impl Default for CostHistory {
     fn default() -> Self {
-        CostHistory { format: FORMAT, runs: Vec::new() }
+        CostHistory {
+            format: FORMAT,
+            runs: Vec::new(),
+        }
     }
 }
 
@@ -83,12 +86,14 @@ impl CostHistory {
     /// Reads records. Unreadable records are ignored.
     pub fn from_json(bytes: &[u8]) -> CostHistory {
         let read: Option<CostHistory> = serde_json::from_slice(bytes).ok();
-        read.filter(|costs| costs.format == FORMAT).unwrap_or_default()
+        read.filter(|costs| costs.format == FORMAT)
+            .unwrap_or_default()
     }
 
     /// The bytes that [`CostHistory::from_json`] reads.
     pub fn to_json(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec(self).map_err(|error| Fault::internal("what a run cost cannot be written").cause(error))
+        serde_json::to_vec(self)
+            .map_err(|error| Fault::internal("what a run cost cannot be written").cause(error))
     }
 
     /// What each run came to, oldest first.
@@ -122,10 +127,17 @@ impl CostHistory {
     /// What a pass should cost: as much as the one before, or, once it is known how much it has to
     /// read, as the one that read most nearly as much; in proportion.
     pub fn estimate(&self, ahead: &PlannedPass) -> PassEstimate<'_> {
-        let latest_first = || self.runs.iter().rev().flatten().filter(|cost| cost.pass == ahead.pass);
+        let latest_first = || {
+            self.runs
+                .iter()
+                .rev()
+                .flatten()
+                .filter(|cost| cost.pass == ahead.pass)
+        };
         let like = match ahead.read {
             None => latest_first().next(),
-            Some(read) => latest_first().min_by(|a, b| log_ratio(a.read, read).total_cmp(&log_ratio(b.read, read))),
+            Some(read) => latest_first()
+                .min_by(|a, b| log_ratio(a.read, read).total_cmp(&log_ratio(b.read, read))),
         };
         let scale = |like: &PassCost| match ahead.read {
             Some(0) if like.read == 0 => Some(1.0),
@@ -137,21 +149,38 @@ impl CostHistory {
         match like.and_then(|like| Some((like, scale(like)?))) {
             Some((like, scale)) => {
                 let rows = Some(like.rows as f64 * scale).filter(|rows| *rows > 0.0);
-                PassEstimate { seconds: like.seconds * scale, rows: rows.map(|rows| (rows, &like.course)) }
+                PassEstimate {
+                    seconds: like.seconds * scale,
+                    rows: rows.map(|rows| (rows, &like.course)),
+                }
             }
             None => {
                 let bytes = ahead.read.unwrap_or(ahead.total);
-                PassEstimate { seconds: bytes as f64 * self.seconds_per_byte(), rows: None }
+                PassEstimate {
+                    seconds: bytes as f64 * self.seconds_per_byte(),
+                    rows: None,
+                }
             }
         }
     }
 
     /// Of the last run; where there is none, any number will do.
     fn seconds_per_byte(&self) -> f64 {
-        let passes = || self.runs.last().into_iter().flatten().filter(|cost| cost.read > 0);
-        let (seconds, bytes) =
-            passes().fold((0.0, 0.0), |(seconds, bytes), cost| (seconds + cost.seconds, bytes + cost.read as f64));
-        if bytes > 0.0 && seconds > 0.0 { seconds / bytes } else { 1e-8 }
+        let passes = || {
+            self.runs
+                .last()
+                .into_iter()
+                .flatten()
+                .filter(|cost| cost.read > 0)
+        };
+        let (seconds, bytes) = passes().fold((0.0, 0.0), |(seconds, bytes), cost| {
+            (seconds + cost.seconds, bytes + cost.read as f64)
+        });
+        if bytes > 0.0 && seconds > 0.0 {
+            seconds / bytes
+        } else {
+            1e-8
+        }
     }
 }
 
@@ -165,11 +194,24 @@ mod tests {
     use super::*;
 
     fn cost(pass: &str, total: u64, read: u64, seconds: f64) -> PassCost {
-        PassCost { pass: pass.into(), total, read, rows: read * 10, seconds, course: ProgressCurve::default() }
+        PassCost {
+            pass: pass.into(),
+            total,
+            read,
+            rows: read * 10,
+            seconds,
+            course: ProgressCurve::default(),
+        }
     }
 
     fn planned_pass(pass: &str, total: u64, read: Option<u64>) -> PlannedPass {
-        PlannedPass { pass: pass.into(), total, read, learned: false, keeps: false }
+        PlannedPass {
+            pass: pass.into(),
+            total,
+            read,
+            learned: false,
+            keeps: false,
+        }
     }
 
     #[test]
@@ -177,27 +219,68 @@ mod tests {
         let mut costs = CostHistory::default();
         costs.push(vec![cost("write table", 1000, 1000, 100.0)]);
         costs.push(vec![cost("write table", 1010, 10, 2.0)]);
-        assert_eq!(costs.estimate(&planned_pass("write table", 1010, None)).seconds, 2.0);
+        assert_eq!(
+            costs
+                .estimate(&planned_pass("write table", 1010, None))
+                .seconds,
+            2.0
+        );
         let course = ProgressCurve::default();
-        let expected = PassEstimate { seconds: 2.0, rows: Some((100.0, &course)) };
-        assert_eq!(costs.estimate(&planned_pass("write table", 1020, Some(10))), expected);
-        assert_eq!(costs.estimate(&planned_pass("write table", 1020, Some(20))).seconds, 4.0);
-        assert_eq!(costs.estimate(&planned_pass("write table", 1020, Some(1020))).seconds, 102.0);
+        let expected = PassEstimate {
+            seconds: 2.0,
+            rows: Some((100.0, &course)),
+        };
+        assert_eq!(
+            costs.estimate(&planned_pass("write table", 1020, Some(10))),
+            expected
+        );
+        assert_eq!(
+            costs
+                .estimate(&planned_pass("write table", 1020, Some(20)))
+                .seconds,
+            4.0
+        );
+        assert_eq!(
+            costs
+                .estimate(&planned_pass("write table", 1020, Some(1020)))
+                .seconds,
+            102.0
+        );
         // A pass without recorded costs is estimated by its bytes.
-        assert_eq!(costs.estimate(&planned_pass("write other", 100, None)), PassEstimate { seconds: 20.0, rows: None });
+        assert_eq!(
+            costs.estimate(&planned_pass("write other", 100, None)),
+            PassEstimate {
+                seconds: 20.0,
+                rows: None
+            }
+        );
     }
 
     #[test]
     fn history_is_bounded_and_unreadable_records_are_dropped() {
         let mut costs = CostHistory::default();
         for run in 0..50 {
-            costs.push((0..1000).map(|pass| cost(&format!("learn {pass}"), run, run, 1.0)).collect());
+            costs.push(
+                (0..1000)
+                    .map(|pass| cost(&format!("learn {pass}"), run, run, 1.0))
+                    .collect(),
+            );
         }
         costs.push(Vec::new());
-        assert_eq!((costs.runs.len(), costs.runs[29].len(), costs.runs[0][0].total), (30, 200, 20));
+        assert_eq!(
+            (
+                costs.runs.len(),
+                costs.runs[29].len(),
+                costs.runs[0][0].total
+            ),
+            (30, 200, 20)
+        );
         let text = costs.to_json().unwrap();
         assert_eq!(CostHistory::from_json(&text), costs);
-        assert_eq!(CostHistory::from_json(b"{\"format\": 7, \"runs\": []}"), CostHistory::default());
+        assert_eq!(
+            CostHistory::from_json(b"{\"format\": 7, \"runs\": []}"),
+            CostHistory::default()
+        );
         assert_eq!(CostHistory::from_json(&text[1..]), CostHistory::default());
     }
 }

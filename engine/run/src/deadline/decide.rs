@@ -22,19 +22,32 @@ pub(crate) enum DeadlineAction {
 /// Decides at a time in seconds. `left` has the remaining time of each plan: first of the current plan, then of the lower
 /// levels in order, `None` for plans that are not open. `known` tells whether these are seconds, measured in earlier runs
 /// or by progress, or only relative to each other.
-pub(crate) fn decide(now: f64, deadline: f64, left: &[Option<f64>], known: bool, fail: bool) -> DeadlineAction {
+pub(crate) fn decide(
+    now: f64,
+    deadline: f64,
+    left: &[Option<f64>],
+    known: bool,
+    fail: bool,
+) -> DeadlineAction {
     if now >= deadline && fail {
         return DeadlineAction::Stop;
     }
     if now < deadline && !known {
         return DeadlineAction::OnTime;
     }
-    let Some(here) = left.first().copied().flatten() else { return DeadlineAction::OnTime };
+    let Some(here) = left.first().copied().flatten() else {
+        return DeadlineAction::OnTime;
+    };
     let fits = |left: f64| now + left * (1.0 + MARGIN) <= deadline;
     if fits(here) {
         return DeadlineAction::OnTime;
     }
-    let options = || left.iter().enumerate().skip(1).filter_map(|(option, left)| Some((option, (*left)?)));
+    let options = || {
+        left.iter()
+            .enumerate()
+            .skip(1)
+            .filter_map(|(option, left)| Some((option, (*left)?)))
+    };
     if let Some((option, _)) = options().find(|(_, left)| fits(*left)) {
         return DeadlineAction::Take(option);
     }
@@ -50,7 +63,15 @@ mod tests {
 
     #[test]
     fn decision_is_right_for_all_small_inputs() {
-        let lefts = [None, Some(0.0), Some(5.0), Some(9.0), Some(50.0), Some(95.0), Some(200.0)];
+        let lefts = [
+            None,
+            Some(0.0),
+            Some(5.0),
+            Some(9.0),
+            Some(50.0),
+            Some(95.0),
+            Some(200.0),
+        ];
         let moments = [0.0, 10.0, 90.0, 99.0, 100.0, 150.0];
         let mut seen = std::collections::BTreeSet::new();
         for now in moments {
@@ -79,7 +100,10 @@ mod tests {
             DeadlineAction::Stop => assert!(fail && now >= 100.0, "{context}"),
             DeadlineAction::OnTime => assert!((!known && now < 100.0) || fits(0), "{context}"),
             DeadlineAction::Take(option) => {
-                assert!(!fits(0) && options[option].is_some() && option > 0, "{context}");
+                assert!(
+                    !fits(0) && options[option].is_some() && option > 0,
+                    "{context}"
+                );
                 // In order: nothing before it would do, unless nothing does at all.
                 let first = (1..options.len()).find(|option| fits(*option));
                 assert!(first.is_none_or(|first| first == option), "{context}");
@@ -87,10 +111,16 @@ mod tests {
             }
             DeadlineAction::Late => {
                 assert!((0..options.len()).all(|option| !fits(option)), "{context}");
-                let quicker = options[1..].iter().flatten().any(|left| *left < 0.9 * options[0].unwrap());
+                let quicker = options[1..]
+                    .iter()
+                    .flatten()
+                    .any(|left| *left < 0.9 * options[0].unwrap());
                 assert!(!quicker, "{context}");
             }
         }
-        assert!(!(fail && now >= 100.0) || verdict == DeadlineAction::Stop, "{context}");
+        assert!(
+            !(fail && now >= 100.0) || verdict == DeadlineAction::Stop,
+            "{context}"
+        );
     }
 }

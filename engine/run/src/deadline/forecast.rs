@@ -18,10 +18,16 @@ struct PaceWindow {
 }
 
 /// The pace by which the end is forecast.
-const USUAL: PaceWindow = PaceWindow { window: 0.25, prior: 0.01 };
+const USUAL: PaceWindow = PaceWindow {
+    window: 0.25,
+    prior: 0.01,
+};
 
 /// The recent pace. It counts where it is slower, so that a late run is noticed sooner.
-const RECENT: PaceWindow = PaceWindow { window: 0.05, prior: 0.02 };
+const RECENT: PaceWindow = PaceWindow {
+    window: 0.05,
+    prior: 0.02,
+};
 
 /// Without an earlier run, there is no forecast before this share of the work.
 const BLIND: f64 = 0.02;
@@ -103,7 +109,12 @@ pub(crate) struct RunForecast {
 impl RunForecast {
     /// A forecast from the costs of earlier runs.
     pub fn new(costs: CostHistory, deadline: Option<f64>, fail: bool) -> Self {
-        RunForecast { costs, deadline, fail, ..RunForecast::default() }
+        RunForecast {
+            costs,
+            deadline,
+            fail,
+            ..RunForecast::default()
+        }
     }
 
     /// The deadline, if there is one.
@@ -112,7 +123,12 @@ impl RunForecast {
     }
 
     /// Sets the open plans, and the passes of the first plan that need no work.
-    pub fn plan<'p>(&mut self, now: f64, mut options: Vec<PlanOption>, done: impl Iterator<Item = &'p str>) {
+    pub fn plan<'p>(
+        &mut self,
+        now: f64,
+        mut options: Vec<PlanOption>,
+        done: impl Iterator<Item = &'p str>,
+    ) {
         // Work for an abandoned plan took time all the same.
         self.done = self.trail.back().map_or(0.0, |(worked, _)| *worked);
         let done: BTreeSet<String> = done.map(str::to_owned).collect();
@@ -130,7 +146,14 @@ impl RunForecast {
     /// Records that a pass begins.
     pub fn begin(&mut self, now: f64, pass: &str) {
         let (pass, samples) = (pass.to_owned(), ProgressSamples::default());
-        self.current = Some(CurrentPass { pass, since: now, bytes: 0, samples, read: 0, inspected: 0 });
+        self.current = Some(CurrentPass {
+            pass,
+            since: now,
+            bytes: 0,
+            samples,
+            read: 0,
+            inspected: 0,
+        });
         self.record_progress(now);
     }
 
@@ -152,13 +175,24 @@ impl RunForecast {
 
     /// Records that the pass has ended.
     pub fn end(&mut self, now: f64, reused: bool) {
-        let Some(current) = self.current.take() else { return };
-        let Some(ahead) = self.current_plan(&current) else { return };
+        let Some(current) = self.current.take() else {
+            return;
+        };
+        let Some(ahead) = self.current_plan(&current) else {
+            return;
+        };
         if !reused {
             self.done += self.expected(0, &ahead).seconds;
             let (read, seconds) = (ahead.read.unwrap_or(ahead.total), now - current.since);
             let (rows, course) = (current.samples.rows(), current.samples.course(seconds));
-            self.spent.push(PassCost { pass: ahead.pass.clone(), total: ahead.total, read, rows, seconds, course });
+            self.spent.push(PassCost {
+                pass: ahead.pass.clone(),
+                total: ahead.total,
+                read,
+                rows,
+                seconds,
+                course,
+            });
         }
         if let Some(option) = self.options.first_mut() {
             option.passes.retain(|pass| pass.pass != ahead.pass);
@@ -186,17 +220,26 @@ impl RunForecast {
         // A finished run cannot be late.
         let Some(deadline) = self.deadline.filter(|_| here > 0.0) else {
             self.late_since = None;
-            return RunEstimate { left, verdict: DeadlineAction::OnTime };
+            return RunEstimate {
+                left,
+                verdict: DeadlineAction::OnTime,
+            };
         };
         let by = |pace: f64| {
-            let options: Vec<Option<f64>> =
-                (0..self.options.len()).map(|option| Some(self.remaining_seconds(option) * pace)).collect();
+            let options: Vec<Option<f64>> = (0..self.options.len())
+                .map(|option| Some(self.remaining_seconds(option) * pace))
+                .collect();
             decide(now, deadline, &options, known, self.fail)
         };
         let verdict = by(pace);
         let is_sure = now >= deadline || self.costs.is_known() && by(1.0) != DeadlineAction::OnTime;
-        self.late_since = self.late_since.or(Some(now)).filter(|_| verdict != DeadlineAction::OnTime);
-        let is_steady = self.late_since.is_some_and(|since| now - since >= STEADY_SECONDS);
+        self.late_since = self
+            .late_since
+            .or(Some(now))
+            .filter(|_| verdict != DeadlineAction::OnTime);
+        let is_steady = self
+            .late_since
+            .is_some_and(|since| now - since >= STEADY_SECONDS);
         let verdict = match verdict {
             DeadlineAction::Take(_) if !is_sure && !is_steady => DeadlineAction::OnTime,
             verdict => verdict,
@@ -216,30 +259,49 @@ impl RunForecast {
 
     /// The plan of the current pass, with what it has found out so far.
     fn current_plan(&self, current: &CurrentPass) -> Option<PlannedPass> {
-        let pass = self.options.first()?.passes.iter().find(|pass| pass.pass == current.pass)?;
+        let pass = self
+            .options
+            .first()?
+            .passes
+            .iter()
+            .find(|pass| pass.pass == current.pass)?;
         let read = (current.inspected > 0).then(|| {
             // The rest is assumed to be like the inspected bytes.
             let share = current.read as f64 / current.inspected as f64;
             current.read + (pass.total.saturating_sub(current.inspected) as f64 * share) as u64
         });
-        Some(PlannedPass { read: read.or(pass.read), ..pass.clone() })
+        Some(PlannedPass {
+            read: read.or(pass.read),
+            ..pass.clone()
+        })
     }
 
     /// Whether a plan cannot reuse the finished part of a pass.
     fn starts_over(&self, option: usize, ahead: &PlannedPass) -> bool {
-        ahead.learned && self.options.get(option).is_some_and(|option| option.rung == Some(DegradationLevel::LastModel))
+        ahead.learned
+            && self
+                .options
+                .get(option)
+                .is_some_and(|option| option.rung == Some(DegradationLevel::LastModel))
     }
 
     fn expected(&self, option: usize, ahead: &PlannedPass) -> PassEstimate<'_> {
         match self.finished.contains(&ahead.pass) && !self.starts_over(option, ahead) {
-            true => PassEstimate { seconds: 0.0, rows: None },
+            true => PassEstimate {
+                seconds: 0.0,
+                rows: None,
+            },
             false => self.costs.estimate(ahead),
         }
     }
 
     /// The expected seconds of the current pass.
     fn current_work(&self) -> PassWorkload {
-        let Some((current, ahead)) = self.current.as_ref().and_then(|now| Some((now, self.current_plan(now)?))) else {
+        let Some((current, ahead)) = self
+            .current
+            .as_ref()
+            .and_then(|now| Some((now, self.current_plan(now)?)))
+        else {
             return PassWorkload::default();
         };
         let expected = self.expected(0, &ahead);
@@ -248,12 +310,19 @@ impl RunForecast {
                 let told = current.samples.rows() as f64 / rows;
                 let (begun, last) = (self.now - current.since, current.samples.last());
                 // The work after the last rows continues at their pace.
-                let on = if told >= TOLD_MIN && last > 0.0 { (begun / last).max(1.0) } else { 1.0 };
+                let on = if told >= TOLD_MIN && last > 0.0 {
+                    (begun / last).max(1.0)
+                } else {
+                    1.0
+                };
                 course.at(told) * on
             }
             None => current.bytes as f64 / ahead.read.unwrap_or(ahead.total).max(1) as f64,
         };
-        PassWorkload { done: expected.seconds * done.min(PROGRESS_MAX), total: expected.seconds }
+        PassWorkload {
+            done: expected.seconds * done.min(PROGRESS_MAX),
+            total: expected.seconds,
+        }
     }
 
     /// Finished work, in expected seconds.
@@ -263,13 +332,24 @@ impl RunForecast {
 
     /// Remaining work of a plan, in expected seconds.
     fn remaining_seconds(&self, option: usize) -> f64 {
-        let passes = self.options.get(option).map(|option| option.passes.as_slice()).unwrap_or_default();
-        let current = self.current.as_ref().and_then(|current| self.current_plan(current));
+        let passes = self
+            .options
+            .get(option)
+            .map(|option| option.passes.as_slice())
+            .unwrap_or_default();
+        let current = self
+            .current
+            .as_ref()
+            .and_then(|current| self.current_plan(current));
         let own = self.current_work();
-        let left = |pass: &PlannedPass| match current.as_ref().filter(|current| current.pass == pass.pass) {
-            Some(_) if option == 0 || pass.keeps && !self.starts_over(option, pass) => own.total - own.done,
-            _ => self.expected(option, pass).seconds,
-        };
+        let left =
+            |pass: &PlannedPass| match current.as_ref().filter(|current| current.pass == pass.pass)
+            {
+                Some(_) if option == 0 || pass.keeps && !self.starts_over(option, pass) => {
+                    own.total - own.done
+                }
+                _ => self.expected(option, pass).seconds,
+            };
         passes.iter().map(left).sum()
     }
 
@@ -288,11 +368,19 @@ impl RunForecast {
     /// Real seconds per expected second in the last part of the work. Without earlier runs, in all of it.
     fn slowdown(&self, now: f64, work: f64, pace: PaceWindow) -> f64 {
         let known = self.costs.is_known();
-        let (window, prior) = if known { (pace.window * work, pace.prior * work) } else { (f64::INFINITY, 0.0) };
+        let (window, prior) = if known {
+            (pace.window * work, pace.prior * work)
+        } else {
+            (f64::INFINITY, 0.0)
+        };
         let worked = self.done_seconds();
         let from = self.trail.iter().find(|(then, _)| worked - then <= window);
         let (real, expected) = from.map_or((0.0, 0.0), |(then, at)| (now - at, worked - then));
-        if expected + prior > 0.0 { (real + prior) / (expected + prior) } else { 1.0 }
+        if expected + prior > 0.0 {
+            (real + prior) / (expected + prior)
+        } else {
+            1.0
+        }
     }
 }
 
@@ -321,11 +409,26 @@ mod tests {
     }
 
     const SPEC: [SimulatedPass; 5] = [
-        SimulatedPass { pass: "learn 1", seconds: 0.4 * HOUR },
-        SimulatedPass { pass: "learn 2", seconds: 0.2 * HOUR },
-        SimulatedPass { pass: "gather joined", seconds: 0.1 * HOUR },
-        SimulatedPass { pass: "write extra", seconds: 0.2 * HOUR },
-        SimulatedPass { pass: "write table", seconds: 0.4 * HOUR },
+        SimulatedPass {
+            pass: "learn 1",
+            seconds: 0.4 * HOUR,
+        },
+        SimulatedPass {
+            pass: "learn 2",
+            seconds: 0.2 * HOUR,
+        },
+        SimulatedPass {
+            pass: "gather joined",
+            seconds: 0.1 * HOUR,
+        },
+        SimulatedPass {
+            pass: "write extra",
+            seconds: 0.2 * HOUR,
+        },
+        SimulatedPass {
+            pass: "write table",
+            seconds: 0.4 * HOUR,
+        },
     ];
 
     /// Of the table, only so much is new where the last model stands.
@@ -347,7 +450,10 @@ mod tests {
             _ => true,
         };
         let new = |work: SimulatedPass| match (work.pass, rung) {
-            ("write table", Some(DegradationLevel::LastModel)) => SimulatedPass { seconds: work.seconds * NEW, ..work },
+            ("write table", Some(DegradationLevel::LastModel)) => SimulatedPass {
+                seconds: work.seconds * NEW,
+                ..work
+            },
             _ => work,
         };
         SPEC.into_iter().filter(stays).map(new).collect()
@@ -358,7 +464,12 @@ mod tests {
     }
 
     fn plan_option(rung: Option<DegradationLevel>) -> PlanOption {
-        let whole = |work: &SimulatedPass| SPEC.iter().find(|spec| spec.pass == work.pass).copied().unwrap();
+        let whole = |work: &SimulatedPass| {
+            SPEC.iter()
+                .find(|spec| spec.pass == work.pass)
+                .copied()
+                .unwrap()
+        };
         let ahead = |work: SimulatedPass| PlannedPass {
             pass: work.pass.into(),
             learned: work.pass.starts_with("write"),
@@ -366,31 +477,54 @@ mod tests {
             read: (rung == Some(DegradationLevel::LastModel)).then(|| bytes(work)),
             keeps: work.pass.starts_with("write"),
         };
-        PlanOption { rung, passes: passes_on(rung).into_iter().map(ahead).collect() }
+        PlanOption {
+            rung,
+            passes: passes_on(rung).into_iter().map(ahead).collect(),
+        }
     }
 
     impl SimulatedMachine {
         /// Does everything that is left to do; tells when it was done, the rungs that were taken, and
         /// what was foretold at which moments.
-        fn run(&mut self, forecast: &mut RunForecast) -> (f64, Vec<DegradationLevel>, Vec<(f64, f64)>) {
+        fn run(
+            &mut self,
+            forecast: &mut RunForecast,
+        ) -> (f64, Vec<DegradationLevel>, Vec<(f64, f64)>) {
             let (mut rungs, mut foretold, mut done) = (Vec::new(), Vec::new(), BTreeSet::new());
             let mut written = BTreeMap::new();
             'ladder: loop {
                 let rung = rungs.last().copied();
                 let at = ladder().iter().position(|known| *known == rung).unwrap();
-                forecast.plan(self.now, ladder()[at..].iter().map(|rung| plan_option(*rung)).collect(), [].into_iter());
+                forecast.plan(
+                    self.now,
+                    ladder()[at..]
+                        .iter()
+                        .map(|rung| plan_option(*rung))
+                        .collect(),
+                    [].into_iter(),
+                );
                 for work in passes_on(rung) {
-                    let again = rung == Some(DegradationLevel::LastModel) && work.pass.starts_with("write");
+                    let again =
+                        rung == Some(DegradationLevel::LastModel) && work.pass.starts_with("write");
                     if done.contains(work.pass) && !again {
                         continue;
                     }
                     forecast.begin(self.now, work.pass);
                     let mut anew = work.seconds;
                     let keeps = work.pass.starts_with("write") && !again;
-                    let left = if keeps { written.entry(work.pass).or_insert(work.seconds) } else { &mut anew };
+                    let left = if keeps {
+                        written.entry(work.pass).or_insert(work.seconds)
+                    } else {
+                        &mut anew
+                    };
                     forecast.set_reads(
                         bytes(work),
-                        plan_option(None).passes.iter().find(|p| p.pass == work.pass).unwrap().total,
+                        plan_option(None)
+                            .passes
+                            .iter()
+                            .find(|p| p.pass == work.pass)
+                            .unwrap()
+                            .total,
                     );
                     while *left > 0.0 {
                         let step = (1.0 / (self.slow)(self.now)).min(*left);
@@ -420,7 +554,12 @@ mod tests {
         slow: impl Fn(f64) -> f64 + 'static,
     ) -> (f64, Vec<DegradationLevel>, RunForecast) {
         let mut forecast = RunForecast::new(costs, deadline, false);
-        let (end, rungs, _) = SimulatedMachine { slow: Box::new(slow), tells: 1.0, now: 0.0 }.run(&mut forecast);
+        let (end, rungs, _) = SimulatedMachine {
+            slow: Box::new(slow),
+            tells: 1.0,
+            now: 0.0,
+        }
+        .run(&mut forecast);
         (end, rungs, forecast)
     }
 
@@ -435,15 +574,30 @@ mod tests {
     fn the_end_is_foretold_within_15_percent_from_a_quarter_on() {
         // A second run of the same cost, however unlike its passes are, and one on a busier machine; passes tell of
         // rows until they end, or do something else for half of their time.
-        for (slow, tells) in [1.0, 1.3, 0.7].into_iter().flat_map(|slow| [(slow, 1.0), (slow, 0.5)]) {
+        for (slow, tells) in [1.0, 1.3, 0.7]
+            .into_iter()
+            .flat_map(|slow| [(slow, 1.0), (slow, 0.5)])
+        {
             let mut forecast = RunForecast::default();
-            SimulatedMachine { slow: Box::new(|_| 1.0), tells, now: 0.0 }.run(&mut forecast);
+            SimulatedMachine {
+                slow: Box::new(|_| 1.0),
+                tells,
+                now: 0.0,
+            }
+            .run(&mut forecast);
             let mut forecast = RunForecast::new(forecast.into_costs().unwrap(), None, false);
-            let (end, _, foretold) =
-                SimulatedMachine { slow: Box::new(move |_| slow), tells, now: 0.0 }.run(&mut forecast);
+            let (end, _, foretold) = SimulatedMachine {
+                slow: Box::new(move |_| slow),
+                tells,
+                now: 0.0,
+            }
+            .run(&mut forecast);
             for (now, foretold) in foretold.into_iter().filter(|(now, _)| *now >= end / 4.0) {
                 let wrong = (foretold - end).abs() / end;
-                assert!(wrong <= 0.15, "at {now:.0} of {end:.0} s it foretold {foretold:.0} s");
+                assert!(
+                    wrong <= 0.15,
+                    "at {now:.0} of {end:.0} s it foretold {foretold:.0} s"
+                );
             }
         }
     }
@@ -452,7 +606,13 @@ mod tests {
     fn without_an_earlier_run_nothing_is_foretold_at_once() {
         let mut forecast = RunForecast::new(CostHistory::default(), Some(10.0), false);
         forecast.plan(0.0, vec![plan_option(None)], [].into_iter());
-        assert_eq!(forecast.estimate(0.0), RunEstimate { left: None, verdict: DeadlineAction::OnTime });
+        assert_eq!(
+            forecast.estimate(0.0),
+            RunEstimate {
+                left: None,
+                verdict: DeadlineAction::OnTime
+            }
+        );
         assert_eq!(forecast.estimate(11.0).verdict, DeadlineAction::Late);
     }
 
@@ -469,15 +629,27 @@ mod tests {
         let mut taken = BTreeSet::new();
         for seed in 0..20 {
             // From some moment on, the machine is up to 6 times as slow; the deadline leaves 15 to 65 % to spare.
-            let (since, slow) = (random(seed, 0) * usual_end, 1.2 + random(seed, 1).powi(2) * 4.8);
+            let (since, slow) = (
+                random(seed, 0) * usual_end,
+                1.2 + random(seed, 1).powi(2) * 4.8,
+            );
             let deadline = (1.15 + 0.5 * random(seed, 2)) * usual_end;
-            let (end, rungs, _) = run(costs.clone(), Some(deadline), move |now| if now < since { 1.0 } else { slow });
-            let context =
-                format!("seed {seed}: {slow:.1} times slower since {since:.0}: {rungs:?}, {end:.0} of {deadline:.0}");
+            let (end, rungs, _) = run(costs.clone(), Some(deadline), move |now| {
+                if now < since { 1.0 } else { slow }
+            });
+            let context = format!(
+                "seed {seed}: {slow:.1} times slower since {since:.0}: {rungs:?}, {end:.0} of {deadline:.0}"
+            );
             assert!(end <= deadline, "{context}");
-            assert!(rungs.is_sorted() && rungs.windows(2).all(|pair| pair[0] < pair[1]), "{context}");
+            assert!(
+                rungs.is_sorted() && rungs.windows(2).all(|pair| pair[0] < pair[1]),
+                "{context}"
+            );
             let alone = usual_end - since;
-            assert!(!rungs.is_empty() || since + alone * slow <= deadline, "{context}");
+            assert!(
+                !rungs.is_empty() || since + alone * slow <= deadline,
+                "{context}"
+            );
             taken.extend(rungs);
         }
         assert_eq!(taken.len(), 3, "every rung is taken by some run: {taken:?}");
@@ -491,7 +663,10 @@ mod tests {
         let mut forecast = RunForecast::new(costs, Some(1.2 * usual_end), false);
         forecast.plan(0.0, ladder().map(plan_option).to_vec(), [].into_iter());
         forecast.begin(0.0, "learn 1");
-        let hung = (0..).map(f64::from).find(|now| forecast.estimate(*now).verdict != DeadlineAction::OnTime).unwrap();
+        let hung = (0..)
+            .map(f64::from)
+            .find(|now| forecast.estimate(*now).verdict != DeadlineAction::OnTime)
+            .unwrap();
         assert!(hung < usual_end, "noticed at {hung}");
     }
 }

@@ -78,8 +78,14 @@ impl DeadlineMonitor {
     ) -> Result<DeadlineMonitor> {
         let (began, began_at) = (Instant::now(), Timestamp::now());
         let seconds = deadline.map(|deadline| deadline.duration_since(began_at).as_secs_f64());
-        let fail = pipeline.deadline.as_ref().is_some_and(|deadline| deadline.fail);
-        let state = MonitorState { forecast: RunForecast::new(costs, seconds, fail), ..MonitorState::default() };
+        let fail = pipeline
+            .deadline
+            .as_ref()
+            .is_some_and(|deadline| deadline.fail);
+        let state = MonitorState {
+            forecast: RunForecast::new(costs, seconds, fail),
+            ..MonitorState::default()
+        };
         let shared = Arc::new(MonitorInner {
             began,
             began_at,
@@ -92,9 +98,15 @@ impl DeadlineMonitor {
             changed: Condvar::new(),
         });
         let monitored = shared.clone();
-        let thread = std::thread::Builder::new().name("forebay-monitor".into()).spawn(move || monitored.run());
-        let thread = thread.map_err(|error| Fault::new(codes::LIMIT, "a thread cannot be started").cause(error))?;
-        Ok(DeadlineMonitor { shared, thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("forebay-monitor".into())
+            .spawn(move || monitored.run());
+        let thread = thread
+            .map_err(|error| Fault::new(codes::LIMIT, "a thread cannot be started").cause(error))?;
+        Ok(DeadlineMonitor {
+            shared,
+            thread: Some(thread),
+        })
     }
 
     /// The listener for the run's events. It passes them on.
@@ -142,7 +154,13 @@ impl DeadlineMonitor {
     pub fn should_restart(&self) -> bool {
         let now = self.shared.now();
         let mut state = self.shared.state();
-        let Some(RequestedLevel { level: next, finished_passes }) = state.next.take() else { return false };
+        let Some(RequestedLevel {
+            level: next,
+            finished_passes,
+        }) = state.next.take()
+        else {
+            return false;
+        };
         let (mut rung, mut warning) = (Some(next), None);
         // Passes that finished before the run stopped need not run again: a smaller step may be enough.
         if state.forecast.finished_passes() > finished_passes {
@@ -155,13 +173,19 @@ impl DeadlineMonitor {
             rung = rung.min(enough);
             if rung > state.rung && rung < Some(next) {
                 let end = left.map(|left| self.shared.at(now + left));
-                warning = self.shared.at_risk(&mut state, end, rung.map_or("none", DegradationLevel::word));
+                warning = self.shared.at_risk(
+                    &mut state,
+                    end,
+                    rung.map_or("none", DegradationLevel::word),
+                );
             }
         }
         state.rung = rung;
         self.shared.interrupt.set_degrade_requested(false);
         drop(state);
-        warning.into_iter().for_each(|event| self.shared.watch.on_event(event));
+        warning
+            .into_iter()
+            .for_each(|event| self.shared.watch.on_event(event));
         true
     }
 
@@ -169,7 +193,12 @@ impl DeadlineMonitor {
     pub fn finish(mut self) -> (Option<bool>, Option<CostHistory>) {
         self.stop();
         let forecast = std::mem::take(&mut self.shared.state().forecast);
-        (self.shared.deadline.map(|deadline| Timestamp::now() <= deadline), forecast.into_costs())
+        (
+            self.shared
+                .deadline
+                .map(|deadline| Timestamp::now() <= deadline),
+            forecast.into_costs(),
+        )
     }
 
     fn stop(&mut self) {
@@ -206,16 +235,24 @@ impl MonitorInner {
             let (told, over) = {
                 let mut state = self.state();
                 if state.queued.is_empty() && !state.over {
-                    state = self.changed.wait_timeout(state, CHECK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+                    state = self
+                        .changed
+                        .wait_timeout(state, CHECK_EVERY)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0;
                 }
                 (std::mem::take(&mut state.queued), state.over)
             };
             for body in &told {
-                let Some(webhook) = self.webhook.as_ref().filter(|_| answers) else { break };
+                let Some(webhook) = self.webhook.as_ref().filter(|_| answers) else {
+                    break;
+                };
                 if let Err(fault) = webhook.post(body) {
                     // After a failure the webhook is not called again: the run must not wait for it twice.
                     answers = false;
-                    self.watch.on_event(Event::Warning { message: fault.message().to_owned() });
+                    self.watch.on_event(Event::Warning {
+                        message: fault.message().to_owned(),
+                    });
                 }
             }
             if over && self.state().queued.is_empty() {
@@ -236,14 +273,21 @@ impl MonitorInner {
         let end = left.map(|left| self.at(now + left));
         let mut events = Vec::new();
         if let (Some(left), Some(end)) = (left, &end) {
-            let in_time = |deadline: f64| verdict == DeadlineAction::OnTime && now + left <= deadline;
+            let in_time =
+                |deadline: f64| verdict == DeadlineAction::OnTime && now + left <= deadline;
             let on_time = state.forecast.deadline().map(in_time);
-            events.push(Event::Eta { end: end.clone(), seconds_left: left.round(), on_time });
+            events.push(Event::Eta {
+                end: end.clone(),
+                seconds_left: left.round(),
+                on_time,
+            });
         }
         let settled = state.next.is_some() || self.interrupt.is_deadline_passed();
         if self.deadline.is_some() && !settled {
             let action = match verdict {
-                DeadlineAction::Take(option) => state.forecast.level_of(option).map(DegradationLevel::word),
+                DeadlineAction::Take(option) => {
+                    state.forecast.level_of(option).map(DegradationLevel::word)
+                }
                 DeadlineAction::Late if !state.said_late => Some("none"),
                 DeadlineAction::Stop => Some("stop"),
                 DeadlineAction::OnTime | DeadlineAction::Late => None,
@@ -255,7 +299,10 @@ impl MonitorInner {
                 DeadlineAction::Take(option) => {
                     let finished_passes = state.forecast.finished_passes();
                     let level = state.forecast.level_of(option);
-                    state.next = level.map(|level| RequestedLevel { level, finished_passes });
+                    state.next = level.map(|level| RequestedLevel {
+                        level,
+                        finished_passes,
+                    });
                     self.interrupt.set_degrade_requested(true);
                 }
                 DeadlineAction::Stop => self.interrupt.set_deadline_passed(),
@@ -264,27 +311,41 @@ impl MonitorInner {
             }
         }
         drop(state);
-        events.into_iter().for_each(|event| self.watch.on_event(event));
+        events
+            .into_iter()
+            .for_each(|event| self.watch.on_event(event));
     }
 
     /// The event that the deadline is at risk, with what is done about it. Queues the message for the webhook.
-    fn at_risk(&self, state: &mut MonitorState, end: Option<String>, action: &'static str) -> Option<Event> {
+    fn at_risk(
+        &self,
+        state: &mut MonitorState,
+        end: Option<String>,
+        action: &'static str,
+    ) -> Option<Event> {
         let deadline = format_utc(self.deadline?);
         if self.webhook.is_some() {
-            let mut body = json!({ "event": "at_risk", "deadline": deadline, "end": end, "action": action });
+            let mut body =
+                json!({ "event": "at_risk", "deadline": deadline, "end": end, "action": action });
             if let (Some(body), Some(about)) = (body.as_object_mut(), self.about.as_object()) {
                 body.extend(about.clone());
             }
             state.queued.push(body);
             self.changed.notify_all();
         }
-        Some(Event::AtRisk { deadline, end, action })
+        Some(Event::AtRisk {
+            deadline,
+            end,
+            action,
+        })
     }
 
     /// A time of the run, as text.
     fn at(&self, seconds: f64) -> String {
         let since = SignedDuration::try_from_secs_f64(seconds).unwrap_or(SignedDuration::MAX);
-        self.began_at.checked_add(since).map_or_else(|_| "never".to_owned(), format_utc)
+        self.began_at
+            .checked_add(since)
+            .map_or_else(|_| "never".to_owned(), format_utc)
     }
 }
 

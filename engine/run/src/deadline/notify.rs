@@ -15,6 +15,8 @@ impl Webhook {
     /// Posts once. Faults do not repeat the address: it may hold a secret.
     pub fn post(&self, body: &Value) -> Result<()> {
         let client = WebClient::new(&self.io, "the webhook", Vec::new())?;
-        client.post(&self.url, "application/json", body.to_string().into_bytes()).map(drop)
+        client
+            .post(&self.url, "application/json", body.to_string().into_bytes())
+            .map(drop)
     }
 }

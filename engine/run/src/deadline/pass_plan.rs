@@ -23,7 +23,12 @@ pub(crate) fn pass_names(program: &Program, pipeline: &Pipeline) -> Vec<String> 
         PassWork::Gather(op) => format!("gather {}", program.bound.ops[*op].label),
         PassWork::Write(work) => format!("write {}", pipeline.sinks[work.sink].name),
     };
-    program.passes.iter().map(|pass| &pass.work).map(name).collect()
+    program
+        .passes
+        .iter()
+        .map(|pass| &pass.work)
+        .map(name)
+        .collect()
 }
 
 /// The passes of a program that are to come on a rung.
@@ -43,19 +48,42 @@ pub(crate) fn planned_passes(
         let bound = &program.bound;
         let (total, learned, keeps) = match &pass.work {
             PassWork::Learn(_) if rung >= Some(DegradationLevel::ReuseStates) => continue,
-            PassWork::Learn(work) => (work.lanes.iter().map(|lane| lane_bytes(lane, &bytes)).sum(), false, false),
+            PassWork::Learn(work) => (
+                work.lanes.iter().map(|lane| lane_bytes(lane, &bytes)).sum(),
+                false,
+                false,
+            ),
             PassWork::Gather(op) => {
-                let inputs = bound.gather_inputs.get(op).into_iter().flatten().flat_map(|(_, flow)| &flow.streams);
-                (inputs.map(|stream| bytes(stream.base)).sum(), !asks_before_gather(bound, *op).is_empty(), false)
+                let inputs = bound
+                    .gather_inputs
+                    .get(op)
+                    .into_iter()
+                    .flatten()
+                    .flat_map(|(_, flow)| &flow.streams);
+                (
+                    inputs.map(|stream| bytes(stream.base)).sum(),
+                    !asks_before_gather(bound, *op).is_empty(),
+                    false,
+                )
             }
             PassWork::Write(work) => {
                 let learned = !asks_before_sink(bound, pipeline, work.sink).is_empty();
                 let total = work.scans.iter().map(|scan| bytes(scan.base)).sum();
                 // What is not there yet is no history.
-                (total, learned, state.in_shards(program, &work.scans).unwrap_or(false))
+                (
+                    total,
+                    learned,
+                    state.in_shards(program, &work.scans).unwrap_or(false),
+                )
             }
         };
-        ahead.push(PlannedPass { pass: name, total, read: None, learned, keeps });
+        ahead.push(PlannedPass {
+            pass: name,
+            total,
+            read: None,
+            learned,
+            keeps,
+        });
     }
     ahead
 }

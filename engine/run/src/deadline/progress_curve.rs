@@ -19,7 +19,9 @@ impl ProgressCurve {
     pub fn at(&self, rows: f64) -> f64 {
         let rows = rows.clamp(0.0, 1.0);
         let part = (rows * self.0.len() as f64).ceil().max(1.0) as usize - 1;
-        let Some(end) = self.0.get(part) else { return rows };
+        let Some(end) = self.0.get(part) else {
+            return rows;
+        };
         let begin = part.checked_sub(1).map_or(0.0, |before| self.0[before]);
         begin + (end - begin) * (rows * self.0.len() as f64 - part as f64)
     }
@@ -39,7 +41,11 @@ impl ProgressSamples {
     pub fn push(&mut self, more: u64, seconds: f64) {
         let rows = self.rows() + more;
         self.last = (rows, seconds);
-        if self.samples.last().is_some_and(|(before, _)| rows < before + self.apart) {
+        if self
+            .samples
+            .last()
+            .is_some_and(|(before, _)| rows < before + self.apart)
+        {
             return;
         }
         self.samples.push(self.last);
@@ -97,22 +103,43 @@ mod tests {
             let mut moments = ProgressSamples::default();
             for row in 1..=rows {
                 let done = row as f64 / rows as f64;
-                let seconds = if done <= 0.5 { done * 0.1 } else { 0.05 + (done - 0.5) * 0.9 };
+                let seconds = if done <= 0.5 {
+                    done * 0.1
+                } else {
+                    0.05 + (done - 0.5) * 0.9
+                };
                 moments.push(1, seconds * 100.0);
             }
             assert!(moments.samples.len() < SAMPLES_MAX);
             assert_eq!(moments.last(), 50.0);
             let course = moments.course(100.0);
-            for (done, time) in [(0.0, 0.0), (0.25, 0.025), (0.5, 0.05), (0.75, 0.275), (1.0, 0.5), (2.0, 0.5)] {
-                assert!((course.at(done) - time).abs() < 0.01, "{rows} rows, {done}: {} {time}", course.at(done));
+            for (done, time) in [
+                (0.0, 0.0),
+                (0.25, 0.025),
+                (0.5, 0.05),
+                (0.75, 0.275),
+                (1.0, 0.5),
+                (2.0, 0.5),
+            ] {
+                assert!(
+                    (course.at(done) - time).abs() < 0.01,
+                    "{rows} rows, {done}: {} {time}",
+                    course.at(done)
+                );
             }
         }
     }
 
     #[test]
     fn default_curve_is_linear() {
-        for course in [ProgressCurve::default(), ProgressSamples::default().course(1.0)] {
-            assert_eq!([0.0, 0.3, 1.0, 7.0].map(|rows| course.at(rows)), [0.0, 0.3, 1.0, 1.0]);
+        for course in [
+            ProgressCurve::default(),
+            ProgressSamples::default().course(1.0),
+        ] {
+            assert_eq!(
+                [0.0, 0.3, 1.0, 7.0].map(|rows| course.at(rows)),
+                [0.0, 0.3, 1.0, 1.0]
+            );
         }
     }
 }

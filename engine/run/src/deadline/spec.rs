@@ -37,17 +37,29 @@ impl DeadlineSpec {
 
     /// The instant that it comes to for a run that begins now.
     pub fn resolve(&self, now: &Zoned) -> Result<Timestamp> {
-        let far = |error| Fault::new(codes::BAD_VALUE, "the deadline leaves the calendar").cause(error);
+        let far =
+            |error| Fault::new(codes::BAD_VALUE, "the deadline leaves the calendar").cause(error);
         match self.0 {
             DeadlineKind::Instant(instant) => Ok(instant),
             DeadlineKind::After(length) => now.timestamp().checked_add(length).map_err(far),
             DeadlineKind::TimeOfDay(time) => {
-                let today = now.date().to_datetime(time).to_zoned(now.time_zone().clone()).map_err(far)?;
+                let today = now
+                    .date()
+                    .to_datetime(time)
+                    .to_zoned(now.time_zone().clone())
+                    .map_err(far)?;
                 if today > *now {
                     return Ok(today.timestamp());
                 }
-                let tomorrow = now.date().checked_add(1.day()).map_err(far)?.to_datetime(time);
-                Ok(tomorrow.to_zoned(now.time_zone().clone()).map_err(far)?.timestamp())
+                let tomorrow = now
+                    .date()
+                    .checked_add(1.day())
+                    .map_err(far)?
+                    .to_datetime(time);
+                Ok(tomorrow
+                    .to_zoned(now.time_zone().clone())
+                    .map_err(far)?
+                    .timestamp())
             }
         }
     }
@@ -77,11 +89,36 @@ mod tests {
             ("0s", "2026-11-21T04:00:00Z"),
         ];
         for (text, expect) in cases {
-            assert_eq!(DeadlineSpec::parse(text).unwrap().resolve(&now).unwrap().to_string(), expect, "{text}");
+            assert_eq!(
+                DeadlineSpec::parse(text)
+                    .unwrap()
+                    .resolve(&now)
+                    .unwrap()
+                    .to_string(),
+                expect,
+                "{text}"
+            );
         }
-        for text in ["", "soon", "1mo", "1y", "25:00", "6", "m", "1x", "2026-11-21", "-5m", "99999999999999999999s"] {
+        for text in [
+            "",
+            "soon",
+            "1mo",
+            "1y",
+            "25:00",
+            "6",
+            "m",
+            "1x",
+            "2026-11-21",
+            "-5m",
+            "99999999999999999999s",
+        ] {
             assert!(DeadlineSpec::parse(text).is_err(), "{text}");
         }
-        assert!(DeadlineSpec::parse("1000000w").unwrap().resolve(&now).is_err());
+        assert!(
+            DeadlineSpec::parse("1000000w")
+                .unwrap()
+                .resolve(&now)
+                .is_err()
+        );
     }
 }

@@ -10,8 +10,8 @@ use forebay_commit::ReuseDecision;
 use forebay_execute::{ClusterHandle, LearnPass, LearnResult, PassContext};
 use forebay_model::{AnyState, ContentId, Fault, Result};
 use forebay_plan::{
-    AnalyzerId, AnalyzerLane, AnalyzerRequest, BoundAnalyzer, BoundPipeline, ColumnScan, GatherBy, GatherOp, LearnWork,
-    OpId, PassWork, PlanOp, Program, compile_analyzers,
+    AnalyzerId, AnalyzerLane, AnalyzerRequest, BoundAnalyzer, BoundPipeline, ColumnScan, GatherBy,
+    GatherOp, LearnWork, OpId, PassWork, PlanOp, Program, compile_analyzers,
 };
 use forebay_threads::poisoned_lock;
 
@@ -49,10 +49,15 @@ impl GroupProgram {
     }
 
     pub fn lanes(&self) -> &[AnalyzerLane] {
-        let lanes = self.program.passes.iter().rev().find_map(|pass| match &pass.work {
-            PassWork::Learn(work) => Some(work.lanes.as_slice()),
-            _ => None,
-        });
+        let lanes = self
+            .program
+            .passes
+            .iter()
+            .rev()
+            .find_map(|pass| match &pass.work {
+                PassWork::Learn(work) => Some(work.lanes.as_slice()),
+                _ => None,
+            });
         lanes.unwrap_or_default()
     }
 
@@ -64,8 +69,15 @@ impl GroupProgram {
         cluster: Option<ClusterHandle<'r>>,
     ) -> LearnPass<'r> {
         let windows = self.windows();
-        let context = PassContext { program: &self.program, ..run.pass_context(&windows) };
-        LearnPass { context, states: Some(states), ..run.learn_pass(&windows, cluster) }
+        let context = PassContext {
+            program: &self.program,
+            ..run.pass_context(&windows)
+        };
+        LearnPass {
+            context,
+            states: Some(states),
+            ..run.learn_pass(&windows, cluster)
+        }
     }
 }
 
@@ -89,13 +101,28 @@ impl RunExecutor<'_> {
         if !is_alone || self.fusable_write(pass, recorded).is_some() {
             return Ok(Vec::new());
         }
-        let is_written = |id| recorded.get(&id).is_some_and(|before| before.decision == ReuseDecision::Reuse);
+        let is_written = |id| {
+            recorded
+                .get(&id)
+                .is_some_and(|before| before.decision == ReuseDecision::Reuse)
+        };
         let needed = self.program.needed_gathers(&|id| !is_written(id));
         let mut aggregates = Vec::new();
-        for op in self.program.aggregates_along(pass).into_iter().filter(|op| needed.contains(op)) {
+        for op in self
+            .program
+            .aggregates_along(pass)
+            .into_iter()
+            .filter(|op| needed.contains(op))
+        {
             let id = self.program.gather_ids.get(&op).copied();
             let id = id.ok_or_else(|| Fault::internal("an aggregate without an id"))?;
-            let is_history = match self.program.bound.gather_inputs.get(&op).and_then(|inputs| inputs.first()) {
+            let is_history = match self
+                .program
+                .bound
+                .gather_inputs
+                .get(&op)
+                .and_then(|inputs| inputs.first())
+            {
                 Some((_, flow)) => flow
                     .streams
                     .iter()
@@ -114,7 +141,9 @@ impl RunExecutor<'_> {
     /// The learn pass in whose read the groups of an aggregate are learned.
     pub(super) fn learned_in(&self, op: OpId) -> Result<Option<ContentId>> {
         let may_be_along = |index: &usize| self.program.aggregates_along(*index).contains(&op);
-        let passes: Vec<usize> = (0..self.program.passes.len()).filter(may_be_along).collect();
+        let passes: Vec<usize> = (0..self.program.passes.len())
+            .filter(may_be_along)
+            .collect();
         if passes.is_empty() {
             return Ok(None);
         }
@@ -129,7 +158,11 @@ impl RunExecutor<'_> {
     }
 
     /// The analyzers of a learn pass with the groups that are learned along; `None` if there are none.
-    pub(super) fn shared_read(&self, work: &LearnWork, aggregates: &[OpId]) -> Result<Option<SharedRead>> {
+    pub(super) fn shared_read(
+        &self,
+        work: &LearnWork,
+        aggregates: &[OpId],
+    ) -> Result<Option<SharedRead>> {
         let mut bound = self.program.bound.clone();
         let mut groups = BTreeSet::new();
         for op in aggregates {
@@ -141,48 +174,87 @@ impl RunExecutor<'_> {
         if groups.is_empty() {
             return Ok(None);
         }
-        let asks = work.lanes.iter().flat_map(|lane| &lane.asks).chain(&groups).copied().collect();
+        let asks = work
+            .lanes
+            .iter()
+            .flat_map(|lane| &lane.asks)
+            .chain(&groups)
+            .copied()
+            .collect();
         let program = self.compile_asks(bound, asks)?;
         let learns = program.passes.iter().flat_map(|pass| match &pass.work {
             PassWork::Learn(work) => work.lanes.clone(),
             _ => Vec::new(),
         });
-        Ok(Some(SharedRead { lanes: learns.collect(), program, groups }))
+        Ok(Some(SharedRead {
+            lanes: learns.collect(),
+            program,
+            groups,
+        }))
     }
 
     /// A program that learns some analyzers; findings of the run are known to it.
     fn compile_asks(&self, bound: BoundPipeline, asks: BTreeSet<AnalyzerId>) -> Result<Program> {
         let datasets = datasets(&self.state.sources);
         let findings = &self.state.findings;
-        compile_analyzers(self.pipeline, bound, &datasets, asks, &mut |_, state| Ok(findings.contains_key(&state)))
+        compile_analyzers(self.pipeline, bound, &datasets, asks, &mut |_, state| {
+            Ok(findings.contains_key(&state))
+        })
     }
 
     /// The groups of an aggregate over a history; `None` for other rows.
     pub(super) fn learn_groups(&self, op: OpId) -> Result<Option<LearnedGroups>> {
-        let Some(groups) = self.group_program(op)? else { return Ok(None) };
+        let Some(groups) = self.group_program(op)? else {
+            return Ok(None);
+        };
         let states = GroupStates::default();
-        let learner = groups.learn_pass(self, &states, self.cluster_for(self.pass_index, &groups.windows()));
+        let learner = groups.learn_pass(
+            self,
+            &states,
+            self.cluster_for(self.pass_index, &groups.windows()),
+        );
         let learned = learner.run(groups.lanes(), None)?;
         let GroupProgram { ask, schema, .. } = groups;
-        let state = states.into_inner().map_err(|_| poisoned_lock())?.remove(&ask);
+        let state = states
+            .into_inner()
+            .map_err(|_| poisoned_lock())?
+            .remove(&ask);
         let state = state.and_then(|state| state.downcast::<GroupByState>().ok());
         let state = *state.ok_or_else(|| Fault::internal("an aggregate without groups"))?;
-        Ok(Some(LearnedGroups { state, schema, learned }))
+        Ok(Some(LearnedGroups {
+            state,
+            schema,
+            learned,
+        }))
     }
 
     /// The program that learns the groups of an aggregate; `None` where they cannot be learned by runs of spans.
     pub fn group_program(&self, op: OpId) -> Result<Option<GroupProgram>> {
-        let Some(BoundGroups { ask: question, schema }) = self.bound_groups(op)? else { return Ok(None) };
+        let Some(BoundGroups {
+            ask: question,
+            schema,
+        }) = self.bound_groups(op)?
+        else {
+            return Ok(None);
+        };
         let mut bound = self.program.bound.clone();
         let ask = bound.asks.len();
         bound.asks.push(question);
         let program = self.compile_asks(bound, BTreeSet::from([ask]))?;
-        Ok(Some(GroupProgram { program, ask, schema }))
+        Ok(Some(GroupProgram {
+            program,
+            ask,
+            schema,
+        }))
     }
 
     /// The analyzer of the groups of an aggregate; `None` where they cannot be learned by runs of spans.
     fn bound_groups(&self, op: OpId) -> Result<Option<BoundGroups>> {
-        let PlanOp::Gather(GatherOp { lower: GatherBy::GroupBy(own), schema, .. }) = &self.program.bound.ops[op].op
+        let PlanOp::Gather(GatherOp {
+            lower: GatherBy::GroupBy(own),
+            schema,
+            ..
+        }) = &self.program.bound.ops[op].op
         else {
             return Ok(None);
         };
@@ -198,7 +270,9 @@ impl RunExecutor<'_> {
         if groups.spec.is_of_row_order() && flow.streams.len() > 1 {
             return Ok(None);
         }
-        let Some(analyzer) = GroupByAnalyzer::new(&groups.spec) else { return Ok(None) };
+        let Some(analyzer) = GroupByAnalyzer::new(&groups.spec) else {
+            return Ok(None);
+        };
         let ask = BoundAnalyzer {
             op,
             ask: AnalyzerRequest::new(analyzer, groups.columns),
@@ -207,7 +281,10 @@ impl RunExecutor<'_> {
             carried: None,
             held: None,
         };
-        Ok(Some(BoundGroups { ask, schema: groups.schema }))
+        Ok(Some(BoundGroups {
+            ask,
+            schema: groups.schema,
+        }))
     }
 }
 

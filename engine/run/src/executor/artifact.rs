@@ -27,18 +27,30 @@ impl RunExecutor<'_> {
     /// free.
     pub(super) fn assemble_early(&mut self) -> Result<()> {
         let later = &self.program.passes[self.pass_index + 1..];
-        let is_last = later.iter().all(|pass| self.fused_writes.contains_key(&pass.id));
-        if self.makes_artifact && is_last { self.begin_artifact() } else { Ok(()) }
+        let is_last = later
+            .iter()
+            .all(|pass| self.fused_writes.contains_key(&pass.id));
+        if self.makes_artifact && is_last {
+            self.begin_artifact()
+        } else {
+            Ok(())
+        }
     }
 
     /// The task that assembles the artifact.
-    fn artifact_builder(&self) -> Result<impl FnOnce() -> Result<(Artifact, ArtifactFiles)> + Send + 'static> {
+    fn artifact_builder(
+        &self,
+    ) -> Result<impl FnOnce() -> Result<(Artifact, ArtifactFiles)> + Send + 'static> {
         let bound = &self.program.bound;
         let mut findings = Vec::new();
         for (index, ask) in bound.asks.iter().enumerate() {
             let finding = self.state.finding(&self.program, index)?;
             // A finding of one run's rows keeps its place among the findings, without content.
-            let finding = if ask.ask.per_run { Arc::new(Finding::new(finding.table().slice(0, 0))) } else { finding };
+            let finding = if ask.ask.per_run {
+                Arc::new(Finding::new(finding.table().slice(0, 0)))
+            } else {
+                finding
+            };
             findings.push(LearnedFinding {
                 step: bound.ops[ask.op].label.clone(),
                 analyzer: ask.ask.analyzer.kind().to_owned(),
@@ -70,18 +82,35 @@ impl RunExecutor<'_> {
     }
 
     /// The artifact, its files and its lineage, in memory.
-    pub fn finish_artifact(&mut self, datasets: &BTreeMap<String, Dataset>) -> Result<UncommittedArtifact> {
+    pub fn finish_artifact(
+        &mut self,
+        datasets: &BTreeMap<String, Dataset>,
+    ) -> Result<UncommittedArtifact> {
         self.begin_artifact()?;
         // The lineage of a long history is long: it is written while the artifact is assembled.
         let lineage = self.lineage(datasets)?;
-        let task = self.artifact_task.take().ok_or_else(|| Fault::internal("an artifact that nothing assembles"))?;
+        let task = self
+            .artifact_task
+            .take()
+            .ok_or_else(|| Fault::internal("an artifact that nothing assembles"))?;
         let (artifact, files) = task.join()?;
-        Ok(UncommittedArtifact { artifact, files, lineage })
+        Ok(UncommittedArtifact {
+            artifact,
+            files,
+            lineage,
+        })
     }
 
     /// Commits the artifact.
-    pub fn commit_artifact(&self, uncommitted: UncommittedArtifact) -> Result<(ContentId, StorageLocation)> {
-        let UncommittedArtifact { artifact, files, lineage } = uncommitted;
+    pub fn commit_artifact(
+        &self,
+        uncommitted: UncommittedArtifact,
+    ) -> Result<(ContentId, StorageLocation)> {
+        let UncommittedArtifact {
+            artifact,
+            files,
+            lineage,
+        } = uncommitted;
         self.session.check_fence()?;
         let place = artifact.commit(files, &self.session.io, self.store.root(), lineage)?;
         self.session.record_fit(self.pipeline, artifact.id)?;
@@ -96,7 +125,8 @@ impl RunExecutor<'_> {
         };
         let source = |dataset: &Dataset| {
             let spans: Vec<Value> = dataset.spans.iter().map(span).collect();
-            let mut lineage = json!({ "fingerprint": dataset.fingerprint().to_string(), "spans": spans });
+            let mut lineage =
+                json!({ "fingerprint": dataset.fingerprint().to_string(), "spans": spans });
             if let Some(version) = dataset.version {
                 lineage["version"] = version.into();
             }
@@ -116,6 +146,7 @@ impl RunExecutor<'_> {
         if let Some(learned_by) = self.session.learned_by(&self.refits, &self.program)? {
             lineage["learned_by"] = learned_by;
         }
-        serde_json::to_vec_pretty(&lineage).map_err(|error| Fault::internal("a lineage").cause(error))
+        serde_json::to_vec_pretty(&lineage)
+            .map_err(|error| Fault::internal("a lineage").cause(error))
     }
 }

@@ -19,7 +19,10 @@ pub(super) struct RecordedPass {
 
 impl Default for RecordedPass {
     fn default() -> Self {
-        RecordedPass { decision: ReuseDecision::Work, record: None }
+        RecordedPass {
+            decision: ReuseDecision::Work,
+            record: None,
+        }
     }
 }
 
@@ -37,13 +40,23 @@ impl RunExecutor<'_> {
 
     /// The record of a pass that writes a sink.
     fn recorded_write(&self, pass: ContentId, sink: usize) -> Result<RecordedPass> {
-        let (sink, out) = (self.session.sink(self.pipeline, sink)?, self.session.output(self.pipeline, sink)?);
-        let (decision, record) = self.store.pass_record(pass, |record| self.is_written(sink.as_ref(), &out, record))?;
+        let (sink, out) = (
+            self.session.sink(self.pipeline, sink)?,
+            self.session.output(self.pipeline, sink)?,
+        );
+        let (decision, record) = self
+            .store
+            .pass_record(pass, |record| self.is_written(sink.as_ref(), &out, record))?;
         Ok(RecordedPass { decision, record })
     }
 
     /// Whether the data that the record of a write pass names is whole.
-    pub(super) fn is_written(&self, sink: &dyn Sink, out: &StorageLocation, record: &Value) -> Result<bool> {
+    pub(super) fn is_written(
+        &self,
+        sink: &dyn Sink,
+        out: &StorageLocation,
+        record: &Value,
+    ) -> Result<bool> {
         match sink.table() {
             Some(log) => table_record_is_intact(&self.session.io, out, log, record),
             None => record_is_intact(&self.session.io, out, record),
@@ -51,9 +64,14 @@ impl RunExecutor<'_> {
     }
 
     /// The record of a pass whose data lie below a location.
-    pub(super) fn recorded_pass(&self, pass: ContentId, out: &StorageLocation) -> Result<RecordedPass> {
-        let (decision, record) =
-            self.store.pass_record(pass, |record| record_is_intact(&self.session.io, out, record))?;
+    pub(super) fn recorded_pass(
+        &self,
+        pass: ContentId,
+        out: &StorageLocation,
+    ) -> Result<RecordedPass> {
+        let (decision, record) = self.store.pass_record(pass, |record| {
+            record_is_intact(&self.session.io, out, record)
+        })?;
         Ok(RecordedPass { decision, record })
     }
 
@@ -64,15 +82,22 @@ impl RunExecutor<'_> {
             PassWork::Learn(work) => work.lanes.iter().flat_map(|lane| &lane.scans).collect(),
             PassWork::Write(work) => work.scans.iter().collect(),
             PassWork::Gather(op) => {
-                let before = self.recorded_pass(pass.id, &self.store.materialized_location(pass.id))?;
+                let before =
+                    self.recorded_pass(pass.id, &self.store.materialized_location(pass.id))?;
                 let done = before.decision == ReuseDecision::Reuse;
                 let learned_in = if done { None } else { self.learned_in(*op)? };
-                return Ok(PassReuse { done, learned_in, ..PassReuse::default() });
+                return Ok(PassReuse {
+                    done,
+                    learned_in,
+                    ..PassReuse::default()
+                });
             }
         };
         let windows = self.program.windows_of(scans);
         for op in &windows {
-            self.state.row_orders.insert(*op, self.choose_row_order(*op));
+            self.state
+                .row_orders
+                .insert(*op, self.choose_row_order(*op));
             // A join of rows that need statistics which are not known yet cannot be opened: nothing is estimated then.
             let _ = self.open_time_join(*op);
         }
@@ -87,20 +112,34 @@ impl RunExecutor<'_> {
                     }
                     _ => true,
                 };
-                let beside = self.intervals.contains_key(&pass.id).then(|| windows.iter().copied().all(is_bounded));
+                let beside = self
+                    .intervals
+                    .contains_key(&pass.id)
+                    .then(|| windows.iter().copied().all(is_bounded));
                 if before.decision == ReuseDecision::Reuse {
-                    return Ok(PassReuse { done: true, beside, ..PassReuse::default() });
+                    return Ok(PassReuse {
+                        done: true,
+                        beside,
+                        ..PassReuse::default()
+                    });
                 }
                 let write = self.write_pass(sink.as_ref(), &windows, None);
                 let to_read = write.prepare(work).and_then(|prepared| {
                     let target = self.write_target(work, pass.id, sink.as_ref(), &out)?;
                     write.spans_to_read(&work.scans, &prepared, &target)
                 });
-                Ok(PassReuse { to_read: to_read.ok(), beside, ..PassReuse::default() })
+                Ok(PassReuse {
+                    to_read: to_read.ok(),
+                    beside,
+                    ..PassReuse::default()
+                })
             }
             PassWork::Learn(work) => {
                 let to_read = self.learn_pass(&windows, None).to_read(&work.lanes).ok();
-                Ok(PassReuse { to_read, ..PassReuse::default() })
+                Ok(PassReuse {
+                    to_read,
+                    ..PassReuse::default()
+                })
             }
             PassWork::Gather(_) => Ok(PassReuse::default()),
         }

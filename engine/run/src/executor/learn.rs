@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_commit::{Manifest, ReuseDecision, Shard};
-use forebay_execute::{ClusterHandle, FusedCoverage, FusedLearnFn, FusionRequest, LearnPass, LearnResult, PassContext};
+use forebay_execute::{
+    ClusterHandle, FusedCoverage, FusedLearnFn, FusionRequest, LearnPass, LearnResult, PassContext,
+};
 use forebay_model::{ContentId, Result};
 use forebay_plan::{
-    AnalyzerId, BaseDataset, ColumnScan, LearnWork, OpId, PassWork, SinkWork, WindowRowOrder, needed_ops,
+    AnalyzerId, BaseDataset, ColumnScan, LearnWork, OpId, PassWork, SinkWork, WindowRowOrder,
+    needed_ops,
 };
 
 use super::inspect::RecordedPass;
@@ -35,7 +38,9 @@ impl RunExecutor<'_> {
         let fusable = self.fusable_write(self.pass_index, recorded);
         let along = self.aggregates_along(self.pass_index, recorded)?;
         let mut result = self.learn(work, fusable, &along)?;
-        let windows = self.program.windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
+        let windows = self
+            .program
+            .windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
         result.kept.carries.extend(self.kept_join_states(&windows)?);
         self.state.findings.extend(result.findings);
         report.count(result.counts);
@@ -47,17 +52,39 @@ impl RunExecutor<'_> {
     /// Answers the analyzers of a pass. A fusable write pass is executed on the way where that saves a second read.
     ///
     /// Without one, the states of aggregates that read the same rows are committed along.
-    fn learn(&mut self, work: &LearnWork, fusable: Option<FusableWrite>, along: &[OpId]) -> Result<LearnResult> {
-        let mut windows = self.program.windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
-        windows.extend(fusable.iter().flat_map(|write| self.program.windows_of(&write.work.scans)));
+    fn learn(
+        &mut self,
+        work: &LearnWork,
+        fusable: Option<FusableWrite>,
+        along: &[OpId],
+    ) -> Result<LearnResult> {
+        let mut windows = self
+            .program
+            .windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
+        windows.extend(
+            fusable
+                .iter()
+                .flat_map(|write| self.program.windows_of(&write.work.scans)),
+        );
         let (result, fused) = self.retry_with_fallback(&windows, |run| {
             let learner = run.learn_pass(&windows, run.cluster_for(run.pass_index, &windows));
             if let Some(shared) = run.shared_read(work, along)? {
-                let context = PassContext { program: &shared.program, ..learner.context };
-                let learner = LearnPass { context, along: Some(&shared.groups), ..learner };
+                let context = PassContext {
+                    program: &shared.program,
+                    ..learner.context
+                };
+                let learner = LearnPass {
+                    context,
+                    along: Some(&shared.groups),
+                    ..learner
+                };
                 return Ok((learner.run(&shared.lanes, None)?, None));
             }
-            let Some(FusableWrite { pass, work: write_work }) = &fusable else {
+            let Some(FusableWrite {
+                pass,
+                work: write_work,
+            }) = &fusable
+            else {
                 return Ok((learner.run(&work.lanes, None)?, None));
             };
             let sink = run.session.sink(run.pipeline, write_work.sink)?;
@@ -72,13 +99,24 @@ impl RunExecutor<'_> {
             };
             let mut written = None;
             let write_and_learn: FusedLearnFn<'_> = &mut |lanes, finalize| {
-                let request = FusionRequest { lanes, finalize, link: &sync };
+                let request = FusionRequest {
+                    lanes,
+                    finalize,
+                    link: &sync,
+                };
                 written = write.write_and_learn(write_work, &prepared, &target, &request)?;
-                if written.is_none() { finalize(FusedCoverage::default()) } else { Ok(()) }
+                if written.is_none() {
+                    finalize(FusedCoverage::default())
+                } else {
+                    Ok(())
+                }
             };
             let result = learner.run(&work.lanes, Some(write_and_learn))?;
             let schema = prepared.schema.clone();
-            Ok((result, written.map(|result| (*pass, FusedWrite { schema, result }))))
+            Ok((
+                result,
+                written.map(|result| (*pass, FusedWrite { schema, result })),
+            ))
         })?;
         self.fused_writes.extend(fused);
         Ok(result)
@@ -96,24 +134,46 @@ impl RunExecutor<'_> {
         }
         let bound = &self.program.bound;
         let is_known = |ask: AnalyzerId| {
-            bound.asks[ask].held.is_some() || self.state.findings.contains_key(&self.program.state_ids[ask])
+            bound.asks[ask].held.is_some()
+                || self
+                    .state
+                    .findings
+                    .contains_key(&self.program.state_ids[ask])
         };
         let suits = |work: &SinkWork| {
-            let is_source = |scan: &ColumnScan| matches!(bound.bases[scan.base], BaseDataset::Source(_));
+            let is_source =
+                |scan: &ColumnScan| matches!(bound.bases[scan.base], BaseDataset::Source(_));
             let in_time_order = |op| self.row_order_of(op) == WindowRowOrder::Time;
-            needed_ops(&work.scans).flat_map(|op| &bound.ops[op].asks).all(|ask| is_known(*ask))
+            needed_ops(&work.scans)
+                .flat_map(|op| &bound.ops[op].asks)
+                .all(|ask| is_known(*ask))
                 && work.scans.iter().all(is_source)
-                && self.program.windows_of(&work.scans).into_iter().all(in_time_order)
+                && self
+                    .program
+                    .windows_of(&work.scans)
+                    .into_iter()
+                    .all(in_time_order)
         };
-        self.program.passes[pass..].iter().find_map(|pass| match &pass.work {
-            PassWork::Write(work) if recorded.get(&pass.id)?.decision != ReuseDecision::Reuse && suits(work) => {
-                Some(FusableWrite { pass: pass.id, work: work.clone() })
-            }
-            _ => None,
-        })
+        self.program.passes[pass..]
+            .iter()
+            .find_map(|pass| match &pass.work {
+                PassWork::Write(work)
+                    if recorded.get(&pass.id)?.decision != ReuseDecision::Reuse && suits(work) =>
+                {
+                    Some(FusableWrite {
+                        pass: pass.id,
+                        work: work.clone(),
+                    })
+                }
+                _ => None,
+            })
     }
 
-    pub fn learn_pass<'r>(&'r self, windows: &BTreeSet<OpId>, cluster: Option<ClusterHandle<'r>>) -> LearnPass<'r> {
+    pub fn learn_pass<'r>(
+        &'r self,
+        windows: &BTreeSet<OpId>,
+        cluster: Option<ClusterHandle<'r>>,
+    ) -> LearnPass<'r> {
         let session = self.session;
         LearnPass {
             context: self.pass_context(windows),

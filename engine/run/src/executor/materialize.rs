@@ -7,11 +7,16 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use forebay_cluster::QueryRows;
 use forebay_commit::{
-    FileContent, Manifest, OutputFile, OutputWriter, ReuseDecision, Shard, record_is_intact, shard_directory,
+    FileContent, Manifest, OutputFile, OutputWriter, ReuseDecision, Shard, record_is_intact,
+    shard_directory,
 };
-use forebay_execute::{ClusterHandle, LearnResult, MaterializePass, MaterializePlan, PassContext, SourceInput};
+use forebay_execute::{
+    ClusterHandle, LearnResult, MaterializePass, MaterializePlan, PassContext, SourceInput,
+};
 use forebay_model::{ContentId, Fault, Result};
-use forebay_plan::{BaseDataset, FutureSeries, GatherBy, GatherOp, NodeFlow, OpId, Pass, PassWork, PlanOp, Program};
+use forebay_plan::{
+    BaseDataset, FutureSeries, GatherBy, GatherOp, NodeFlow, OpId, Pass, PassWork, PlanOp, Program,
+};
 use forebay_storage::{Sink, StorageLocation, literal_path};
 use serde_json::{Value, json};
 
@@ -60,7 +65,9 @@ struct GatherWriter<'a> {
 
 impl<'a> GatherWriter<'a> {
     fn files(&mut self) -> Result<&mut OutputWriter<'a>> {
-        self.files.as_mut().ok_or_else(|| Fault::internal("rows of a gather without a file"))
+        self.files
+            .as_mut()
+            .ok_or_else(|| Fault::internal("rows of a gather without a file"))
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -74,7 +81,10 @@ impl<'a> GatherWriter<'a> {
         if !self.waiting.is_empty() {
             self.flush()?;
         }
-        let files = self.files.take().ok_or_else(|| Fault::internal("rows of a gather without a file"))?;
+        let files = self
+            .files
+            .take()
+            .ok_or_else(|| Fault::internal("rows of a gather without a file"))?;
         files.finish(true)
     }
 }
@@ -95,7 +105,11 @@ impl QueryRows for GatherWriter<'_> {
         self.bytes += batch.get_array_memory_size();
         self.waiting.push(batch);
         let is_full = self.rows >= self.sink.layout().group_rows_max;
-        if is_full || self.bytes > self.session.memory().output_bytes() { self.flush() } else { Ok(()) }
+        if is_full || self.bytes > self.session.memory().output_bytes() {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -124,13 +138,21 @@ impl RunExecutor<'_> {
         let before = self.recorded_pass(pass, &place)?;
         if before.decision == ReuseDecision::Reuse {
             report.reused = true;
-            report.rows_out = before.record.and_then(|record| record["manifest"]["rows"].as_u64()).unwrap_or(0);
+            report.rows_out = before
+                .record
+                .and_then(|record| record["manifest"]["rows"].as_u64())
+                .unwrap_or(0);
             return self.open_materialized(op);
         }
         let bound = &self.program.bound;
         let inputs = bound.gather_inputs.get(&op).into_iter().flatten();
-        let needed =
-            inputs.map(|(_, flow)| windows_behind(bound, flow, flow.schema.fields().iter().map(|field| field.name())));
+        let needed = inputs.map(|(_, flow)| {
+            windows_behind(
+                bound,
+                flow,
+                flow.schema.fields().iter().map(|field| field.name()),
+            )
+        });
         let windows: BTreeSet<OpId> = needed.flatten().collect();
         let written = self.retry_with_fallback(&windows, |run| {
             let workers = run.cluster_for(run.pass_index, &windows);
@@ -144,7 +166,8 @@ impl RunExecutor<'_> {
         let check = |record: &Value| record_is_intact(&session.io, &place, record);
         let mut record = json!({ "manifest": manifest });
         learned.kept.add_to(&mut record);
-        self.store.put_pass_record(pass, before.decision, &record, check)?;
+        self.store
+            .put_pass_record(pass, before.decision, &record, check)?;
         self.open_materialized(op)
     }
 
@@ -158,7 +181,9 @@ impl RunExecutor<'_> {
     ) -> Result<GatheredRows> {
         let session = self.session;
         let directory = shard_directory(pass)?;
-        let config = session.connectors.canonical("parquet", json!({ "path": place.join(&directory).shown }))?;
+        let config = session
+            .connectors
+            .canonical("parquet", json!({ "path": place.join(&directory).shown }))?;
         let sink = session.connectors.sink("parquet", &config)?;
         let source = match self.learn_groups(op)? {
             Some(groups) => GatherSource::Groups(Box::new(groups)),
@@ -166,8 +191,18 @@ impl RunExecutor<'_> {
         };
         let schema = source.schema().clone();
         let begin = || {
-            let content = FileContent { schema: schema.clone(), metadata: Vec::new() };
-            OutputWriter::begin(&session.io, sink.as_ref(), content, place, directory.clone(), &self.scratch)
+            let content = FileContent {
+                schema: schema.clone(),
+                metadata: Vec::new(),
+            };
+            OutputWriter::begin(
+                &session.io,
+                sink.as_ref(),
+                content,
+                place,
+                directory.clone(),
+                &self.scratch,
+            )
         };
         let mut files = GatherWriter {
             begin: &begin,
@@ -183,14 +218,27 @@ impl RunExecutor<'_> {
         let (total, learned) = match source {
             GatherSource::Groups(groups) => {
                 let LearnedGroups { state, learned, .. } = *groups;
-                (gather.take_groups(&schema, state, &mut |batch| files.take(batch))?, learned)
+                (
+                    gather.take_groups(&schema, state, &mut |batch| files.take(batch))?,
+                    learned,
+                )
             }
-            GatherSource::Plan(plan) => (gather.run(plan, workers, &mut files)?, LearnResult::default()),
+            GatherSource::Plan(plan) => (
+                gather.run(plan, workers, &mut files)?,
+                LearnResult::default(),
+            ),
         };
-        let shard = Shard { id: pass.to_string(), files: files.finish()?, ..Shard::default() };
+        let shard = Shard {
+            id: pass.to_string(),
+            files: files.finish()?,
+            ..Shard::default()
+        };
         let manifest = Manifest::new(pass, &schema, vec![shard])?;
         if manifest.rows != total {
-            return Err(Fault::internal(format!("{total} gathered rows, of which {} were written", manifest.rows)));
+            return Err(Fault::internal(format!(
+                "{total} gathered rows, of which {} were written",
+                manifest.rows
+            )));
         }
         Ok(GatheredRows { manifest, learned })
     }
@@ -200,41 +248,79 @@ impl RunExecutor<'_> {
         let mut context = self.pass_context(&BTreeSet::new());
         if self.on_worker {
             // Each thread of a worker has a share of its memory.
-            context = PassContext { memory: context.memory.one_of(context.threads), threads: 1, ..context };
+            context = PassContext {
+                memory: context.memory.one_of(context.threads),
+                threads: 1,
+                ..context
+            };
         }
-        MaterializePass { context, watch: session.watch.clone(), scratch: &self.scratch }
+        MaterializePass {
+            context,
+            watch: session.watch.clone(),
+            scratch: &self.scratch,
+        }
     }
 
     /// Opens an intermediate dataset that is committed.
     pub fn open_materialized(&mut self, op: OpId) -> Result<()> {
         let gathers = |pass: &&Pass| matches!(&pass.work, PassWork::Gather(known) if *known == op);
         let pass = self.program.passes.iter().find(gathers);
-        let id = pass.ok_or_else(|| Fault::internal("a dataset that no pass gathers"))?.id;
+        let id = pass
+            .ok_or_else(|| Fault::internal("a dataset that no pass gathers"))?
+            .id;
         let session = self.session;
         let place = self.store.materialized_location(id);
         let path = json!({ "path": literal_path(&place.join(&shard_directory(id)?).shown) });
         let source = session.connectors.source("parquet", &path)?;
-        let dataset = Arc::new(source.discover(&session.io, &row_order_columns(&self.program, op))?);
+        let dataset =
+            Arc::new(source.discover(&session.io, &row_order_columns(&self.program, op))?);
         self.program.bound.set_gathered_schema(op, &dataset.schema);
-        self.state
-            .gathered
-            .insert(op, SourceInput { dataset, source: session.cancellable(source), in_time_order: false });
+        self.state.gathered.insert(
+            op,
+            SourceInput {
+                dataset,
+                source: session.cancellable(source),
+                in_time_order: false,
+            },
+        );
         Ok(())
     }
 
     /// The series that a gather continues, if it makes future rows.
     fn count_future(&self, op: OpId) -> Result<Option<FutureReport>> {
         let (bound, own) = (&self.program.bound, &self.program.bound.ops[op]);
-        let PlanOp::Gather(GatherOp { lower: GatherBy::Future(future), .. }) = &own.op else { return Ok(None) };
-        let latest = own.asks.first().ok_or_else(|| Fault::internal("future rows of no series"))?;
+        let PlanOp::Gather(GatherOp {
+            lower: GatherBy::Future(future),
+            ..
+        }) = &own.op
+        else {
+            return Ok(None);
+        };
+        let latest = own
+            .asks
+            .first()
+            .ok_or_else(|| Fault::internal("future rows of no series"))?;
         let finding = self.state.finding(&self.program, *latest)?;
-        let FutureSeries { active, ended, known_until } = (future.count)(&finding)?;
-        let base = bound.bases.iter().position(|base| matches!(base, BaseDataset::Gathered(known) if *known == op));
+        let FutureSeries {
+            active,
+            ended,
+            known_until,
+        } = (future.count)(&finding)?;
+        let base = bound
+            .bases
+            .iter()
+            .position(|base| matches!(base, BaseDataset::Gathered(known) if *known == op));
         let schema = base.map(|base| &bound.base_schemas[base]);
         let schema = schema.ok_or_else(|| Fault::internal("future rows without columns"))?;
         let time = schema.field_with_name(&future.time)?;
         let known_until = known_until.map(|tick| time_text(tick, time)).transpose()?;
-        Ok(Some(FutureReport { step: own.label.clone(), series: active, steps: future.steps, ended, known_until }))
+        Ok(Some(FutureReport {
+            step: own.label.clone(),
+            series: active,
+            steps: future.steps,
+            ended,
+            known_until,
+        }))
     }
 }
 
@@ -242,12 +328,25 @@ impl RunExecutor<'_> {
 fn row_order_columns(program: &Program, op: OpId) -> Vec<String> {
     let bound = &program.bound;
     let reads_it = |flow: &NodeFlow| {
-        flow.streams.iter().any(|stream| matches!(bound.bases[stream.base], BaseDataset::Gathered(base) if base == op))
+        flow.streams.iter().any(
+            |stream| matches!(bound.bases[stream.base], BaseDataset::Gathered(base) if base == op),
+        )
     };
     let mut columns = BTreeSet::new();
-    for (window, _) in bound.window_inputs.iter().filter(|(_, flow)| reads_it(flow)) {
+    for (window, _) in bound
+        .window_inputs
+        .iter()
+        .filter(|(_, flow)| reads_it(flow))
+    {
         if let PlanOp::Window(window) = &bound.ops[*window].op {
-            columns.extend(window.keys.first().into_iter().chain([&window.time]).cloned());
+            columns.extend(
+                window
+                    .keys
+                    .first()
+                    .into_iter()
+                    .chain([&window.time])
+                    .cloned(),
+            );
         }
     }
     columns.into_iter().collect()

@@ -19,7 +19,9 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use forebay_cluster::RunSpec;
 use forebay_commit::{Artifact, ArtifactFiles, DegradationReport, ReuseDecision, StateStore};
-use forebay_execute::{ClusterHandle, IntervalFilter, PassContext, RunState, SortedOutputs, WriteResult};
+use forebay_execute::{
+    ClusterHandle, IntervalFilter, PassContext, RunState, SortedOutputs, WriteResult,
+};
 use forebay_model::{ContentId, Finding, Interval, Pipeline, Result};
 use forebay_plan::{OpId, Pass, PassWork, Program, SinkWork};
 use forebay_storage::{BackgroundTask, BackgroundTasks, Event, ScratchDir};
@@ -116,7 +118,11 @@ impl<'a> RunExecutor<'a> {
             artifact_task: None,
             background: BackgroundTasks::default(),
             makes_artifact: true,
-            refits: session.carried.as_ref().map(|carried| carried.refits.clone()).unwrap_or_default(),
+            refits: session
+                .carried
+                .as_ref()
+                .map(|carried| carried.refits.clone())
+                .unwrap_or_default(),
         }
     }
 
@@ -127,13 +133,27 @@ impl<'a> RunExecutor<'a> {
         program: Program,
         findings: BTreeMap<ContentId, Arc<Finding>>,
     ) -> RunExecutor<'b> {
-        let state = RunState { sources: self.state.sources.clone(), findings, ..RunState::default() };
-        RunExecutor::new(self.session, pipeline, self.store.clone(), self.scratch.clone(), program, state)
+        let state = RunState {
+            sources: self.state.sources.clone(),
+            findings,
+            ..RunState::default()
+        };
+        RunExecutor::new(
+            self.session,
+            pipeline,
+            self.store.clone(),
+            self.scratch.clone(),
+            program,
+            state,
+        )
     }
 
     /// Runs the passes of a program that only learns, without an artifact.
     pub fn learn_only(self) -> Result<Self> {
-        let mut run = RunExecutor { makes_artifact: false, ..self };
+        let mut run = RunExecutor {
+            makes_artifact: false,
+            ..self
+        };
         run.run_passes()?;
         std::mem::take(&mut run.background).join_all()?;
         Ok(run)
@@ -141,25 +161,39 @@ impl<'a> RunExecutor<'a> {
 
     /// Runs all passes in order. Returns the outputs, which the caller publishes.
     pub fn run_passes(&mut self) -> Result<Vec<StagedOutput>> {
-        let done = self.run_each_pass().and_then(|staged| self.check_forecast_outputs(&staged).map(|()| staged));
+        let done = self
+            .run_each_pass()
+            .and_then(|staged| self.check_forecast_outputs(&staged).map(|()| staged));
         // Data that workers shared with each other serves this run only.
         let shared = std::mem::take(&mut *lock(&self.state.shared)?);
-        let mut unused = self.state.shuffles.iter().map(|shuffle| shuffle.id).chain(shared);
+        let mut unused = self
+            .state
+            .shuffles
+            .iter()
+            .map(|shuffle| shuffle.id)
+            .chain(shared);
         let dropped = unused.try_for_each(|id| self.store.drop_shared(id));
         done.and_then(|outputs| dropped.map(|()| outputs))
     }
 
     fn run_each_pass(&mut self) -> Result<Vec<StagedOutput>> {
         let mut recorded = self.recorded_writes()?;
-        let gathers = self
-            .program
-            .needed_gathers(&|id| recorded.get(&id).is_none_or(|before| before.decision != ReuseDecision::Reuse));
+        let gathers = self.program.needed_gathers(&|id| {
+            recorded
+                .get(&id)
+                .is_none_or(|before| before.decision != ReuseDecision::Reuse)
+        });
         let names = pass_names(&self.program, self.pipeline);
         let monitor = self.plan_deadline(&names, &gathers, &recorded);
         // Concurrent intervals learn in order: each continues the states of the previous interval.
         self.session.wait_for_previous_run(BackfillStage::Learned)?;
         let learns = |pass: &Pass| !matches!(pass.work, PassWork::Write(_));
-        let first_write = self.program.passes.iter().rposition(learns).map_or(0, |last| last + 1);
+        let first_write = self
+            .program
+            .passes
+            .iter()
+            .rposition(learns)
+            .map_or(0, |last| last + 1);
         let total = self.program.passes.len() + self.trainings;
         let mut outputs = Vec::new();
         for (index, pass) in self.program.passes.clone().iter().enumerate() {
@@ -171,15 +205,25 @@ impl<'a> RunExecutor<'a> {
             self.pass_index = index;
             let label = self.pass_label(&pass.work);
             let (number, id, bytes) = (index + 1, pass.id.to_string(), self.pass_bytes(&pass.work));
-            self.session.watch.on_event(Event::PassStarted { number, total, label: label.clone(), id, bytes });
+            self.session.watch.on_event(Event::PassStarted {
+                number,
+                total,
+                label: label.clone(),
+                id,
+                bytes,
+            });
             if let Some(monitor) = monitor {
                 monitor.begin(&names[index]);
             }
             let label = format!("{number} of {total} ({label})");
             let mut report = PassReport::new(pass);
             let done = match &pass.work {
-                PassWork::Learn(work) => self.run_learn(work, pass.id, &recorded, &mut report).map(|()| None),
-                PassWork::Gather(op) => self.run_gather(*op, pass.id, gathers.contains(op), &mut report).map(|()| None),
+                PassWork::Learn(work) => self
+                    .run_learn(work, pass.id, &recorded, &mut report)
+                    .map(|()| None),
+                PassWork::Gather(op) => self
+                    .run_gather(*op, pass.id, gathers.contains(op), &mut report)
+                    .map(|()| None),
                 PassWork::Write(work) => {
                     let recorded = recorded.remove(&pass.id).unwrap_or_default();
                     self.write(work, pass.id, recorded, &mut report).map(Some)
@@ -212,28 +256,49 @@ impl<'a> RunExecutor<'a> {
         let is_done = |pass: &Pass| match &pass.work {
             PassWork::Learn(work) => work.lanes.is_empty(),
             PassWork::Gather(op) => !gathers.contains(op),
-            PassWork::Write(_) => recorded.get(&pass.id).is_some_and(|before| before.decision == ReuseDecision::Reuse),
+            PassWork::Write(_) => recorded
+                .get(&pass.id)
+                .is_some_and(|before| before.decision == ReuseDecision::Reuse),
         };
         let passes = &self.program.passes;
-        let done = passes.iter().zip(names).filter(|(pass, _)| is_done(pass)).map(|(_, name)| name.as_str());
-        monitor.plan(options, done.chain(passes.iter().all(is_done).then_some(ARTIFACT)));
+        let done = passes
+            .iter()
+            .zip(names)
+            .filter(|(pass, _)| is_done(pass))
+            .map(|(_, name)| name.as_str());
+        monitor.plan(
+            options,
+            done.chain(passes.iter().all(is_done).then_some(ARTIFACT)),
+        );
         Some(monitor)
     }
 
     /// The workers for a pass. `None` where rows were sorted in this process, or windows need the memory of one
     /// thread: workers cannot execute such a pass.
     fn cluster_for(&self, pass: usize, windows: &BTreeSet<OpId>) -> Option<ClusterHandle<'_>> {
-        let is_local = |op| matches!(self.state.sorted.get(op).map(Arc::as_ref), Some(SortedOutputs::Here(_)));
+        let is_local = |op| {
+            matches!(
+                self.state.sorted.get(op).map(Arc::as_ref),
+                Some(SortedOutputs::Here(_))
+            )
+        };
         let (cluster, run_spec) = (self.session.cluster.as_deref()?, self.run_spec.as_ref()?);
-        let is_possible = !windows.iter().any(is_local) && self.state.single_threaded.is_disjoint(windows);
-        is_possible.then_some(ClusterHandle { cluster, run_spec, pass, interrupt: &self.session.interrupt })
+        let is_possible =
+            !windows.iter().any(is_local) && self.state.single_threaded.is_disjoint(windows);
+        is_possible.then_some(ClusterHandle {
+            cluster,
+            run_spec,
+            pass,
+            interrupt: &self.session.interrupt,
+        })
     }
 
     /// What progress messages and faults call a pass.
     fn pass_label(&self, work: &PassWork) -> String {
         match work {
             PassWork::Learn(work) => {
-                let count = work.lanes.iter().map(|lane| lane.asks.len()).sum::<usize>() + work.known.len();
+                let count =
+                    work.lanes.iter().map(|lane| lane.asks.len()).sum::<usize>() + work.known.len();
                 format!("learn {count} statistics")
             }
             PassWork::Gather(op) => format!("gather {}", self.program.bound.ops[*op].label),
@@ -244,16 +309,20 @@ impl<'a> RunExecutor<'a> {
     /// The bytes that a pass reads, where they are known before it begins.
     fn pass_bytes(&self, work: &PassWork) -> Option<u64> {
         match work {
-            PassWork::Learn(work) => {
-                Some(work.lanes.iter().map(|lane| lane.bytes).sum()).filter(|bytes: &u64| *bytes > 0)
-            }
+            PassWork::Learn(work) => Some(work.lanes.iter().map(|lane| lane.bytes).sum())
+                .filter(|bytes: &u64| *bytes > 0),
             PassWork::Gather(_) => None,
             PassWork::Write(work) => self.scan_bytes(work),
         }
     }
 
     fn scan_bytes(&self, work: &SinkWork) -> Option<u64> {
-        let bytes = |base| self.state.input(&self.program, base).ok().map(|input| input.dataset.bytes());
+        let bytes = |base| {
+            self.state
+                .input(&self.program, base)
+                .ok()
+                .map(|input| input.dataset.bytes())
+        };
         work.scans.iter().map(|scan| bytes(scan.base)).sum()
     }
 
@@ -271,6 +340,10 @@ impl<'a> RunExecutor<'a> {
 
     /// How many threads read rows with these windows.
     fn threads(&self, windows: &BTreeSet<OpId>) -> usize {
-        if self.state.single_threaded.is_disjoint(windows) { self.session.options.threads.max(1) } else { 1 }
+        if self.state.single_threaded.is_disjoint(windows) {
+            self.session.options.threads.max(1)
+        } else {
+            1
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Publishing of outputs.
 
-use forebay_commit::{IntervalEntry, Manifest, PublishedOutput, PublishedTable, TableTarget, visible_location};
+use forebay_commit::{
+    IntervalEntry, Manifest, PublishedOutput, PublishedTable, TableTarget, visible_location,
+};
 use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{BaseDataset, ColumnOrigin, RowCounts, SinkWork, origins};
 use forebay_storage::{Event, StorageLocation, TableLog, TableScope};
@@ -27,7 +29,10 @@ pub(crate) struct StagedOutput {
 
 impl StagedOutput {
     /// Its sink, its location and its manifest.
-    pub fn parts<'p>(&'p self, pipeline: &'p Pipeline) -> (&'p PipelineSink, &'p StorageLocation, &'p Manifest) {
+    pub fn parts<'p>(
+        &'p self,
+        pipeline: &'p Pipeline,
+    ) -> (&'p PipelineSink, &'p StorageLocation, &'p Manifest) {
         (&pipeline.sinks[self.work.sink], &self.out, &self.manifest)
     }
 }
@@ -37,22 +42,45 @@ impl RunExecutor<'_> {
     /// there are days without data. Only the first `sinks` sinks are the user's, and checked.
     pub fn check_rows(&self, staged: &[StagedOutput], sinks: usize) -> Result<()> {
         let mut faults = Vec::new();
-        for StagedOutput { work, out, manifest, interval, rows_in, label, .. } in staged {
-            if manifest.rows > 0 || interval.is_some() || work.sink >= sinks || self.session.allow_empty {
+        for StagedOutput {
+            work,
+            out,
+            manifest,
+            interval,
+            rows_in,
+            label,
+            ..
+        } in staged
+        {
+            if manifest.rows > 0
+                || interval.is_some()
+                || work.sink >= sinks
+                || self.session.allow_empty
+            {
                 continue;
             }
             let shown = Manifest::read(&self.session.io, out)?.map_or(0, |visible| visible.rows);
             // A gather may have dropped all rows of the sources.
             let bases = &self.program.bound.bases;
-            let gathered = work.scans.iter().any(|scan| matches!(bases[scan.base], BaseDataset::Gathered(_)));
-            let known = self.state.sources.values().filter(|_| gathered).filter_map(|input| input.dataset.rows());
+            let gathered = work
+                .scans
+                .iter()
+                .any(|scan| matches!(bases[scan.base], BaseDataset::Gathered(_)));
+            let known = self
+                .state
+                .sources
+                .values()
+                .filter(|_| gathered)
+                .filter_map(|input| input.dataset.rows());
             let had = match (*rows_in).max(known.sum()) {
                 0 if shown == 0 => continue,
                 0 => format!("readers see {shown} rows of it"),
                 read => format!("{read} rows were read"),
             };
-            let fault =
-                Fault::new(codes::EMPTY, format!("the output would have no row, and {had}: it is not published"));
+            let fault = Fault::new(
+                codes::EMPTY,
+                format!("the output would have no row, and {had}: it is not published"),
+            );
             let hint = "look at the filters, the split and the joins; where it may be empty, run with --allow-empty";
             let at = self.pipeline.sinks[work.sink].at.as_ref();
             faults.push(fault.file(&out.shown).pass(label).hint(hint).at(at));
@@ -63,38 +91,86 @@ impl RunExecutor<'_> {
     /// Makes the outputs visible to readers, after checking that all of them can be published.
     pub fn publish(&mut self, staged: Vec<StagedOutput>) -> Result<Vec<OutputReport>> {
         let session = self.session;
-        for StagedOutput { out, manifest, interval, label, .. } in &staged {
-            manifest.check_interval(&session.io, out, interval.as_ref()).map_err(|fault| fault.pass(label))?;
+        for StagedOutput {
+            out,
+            manifest,
+            interval,
+            label,
+            ..
+        } in &staged
+        {
+            manifest
+                .check_interval(&session.io, out, interval.as_ref())
+                .map_err(|fault| fault.pass(label))?;
         }
         let mut outputs = Vec::new();
-        for StagedOutput { work, out, manifest, interval, scope, label, .. } in staged {
+        for StagedOutput {
+            work,
+            out,
+            manifest,
+            interval,
+            scope,
+            label,
+            ..
+        } in staged
+        {
             let (rows, files) = (manifest.rows, manifest.files().count());
-            let RowCounts { clipped, crossed, .. } = manifest.counts();
+            let RowCounts {
+                clipped, crossed, ..
+            } = manifest.counts();
             let bytes = manifest.files().map(|file| file.bytes).sum();
             let check_fence = || session.check_fence();
             let sink = session.sink(self.pipeline, work.sink)?;
             let published = match sink.table() {
                 Some(log) => {
                     let schema = &table_schema(&self.program.bound, self.pipeline, work.sink)?;
-                    let table = TableTarget { log, schema, scope, scratch: &self.scratch };
-                    let published =
-                        manifest.publish_to_table(&session.io, &out, &table, interval.as_ref(), &check_fence);
+                    let table = TableTarget {
+                        log,
+                        schema,
+                        scope,
+                        scratch: &self.scratch,
+                    };
+                    let published = manifest.publish_to_table(
+                        &session.io,
+                        &out,
+                        &table,
+                        interval.as_ref(),
+                        &check_fence,
+                    );
                     if published.is_ok() {
                         self.tidy_table(log, &out.shown);
                     }
-                    published.map(|PublishedTable { manifest, copied, is_new }| {
-                        (PublishedOutput { manifest, is_new }, copied.rows)
-                    })
+                    published.map(
+                        |PublishedTable {
+                             manifest,
+                             copied,
+                             is_new,
+                         }| {
+                            (PublishedOutput { manifest, is_new }, copied.rows)
+                        },
+                    )
                 }
                 None => manifest
-                    .publish(&session.io, &out, interval.as_ref(), (&check_fence, &mut self.background))
+                    .publish(
+                        &session.io,
+                        &out,
+                        interval.as_ref(),
+                        (&check_fence, &mut self.background),
+                    )
                     .map(|published| (published, 0)),
             };
             let (published, rows_copied) = published.map_err(|fault| fault.pass(label))?;
-            let PublishedOutput { manifest: published, is_new } = published;
+            let PublishedOutput {
+                manifest: published,
+                is_new,
+            } = published;
             let columns = self.output_columns(&work, &published)?;
             let (table, path) = (sink.table().is_some(), visible_location(&out).shown);
-            let data = if table { path.clone() } else { published.shown_at(&out) };
+            let data = if table {
+                path.clone()
+            } else {
+                published.shown_at(&out)
+            };
             let sink = self.pipeline.sinks[work.sink].name.clone();
             outputs.push(OutputReport {
                 sink,
@@ -117,8 +193,14 @@ impl RunExecutor<'_> {
     /// Keeps a table cheap to read. Its rows are there: a failure fails no run.
     fn tidy_table(&self, log: &dyn TableLog, shown: &str) {
         let done = [
-            ("small files stay apart", log.compact(&self.session.io, &self.scratch)),
-            ("the log gets no checkpoint", log.checkpoint(&self.session.io, &self.scratch)),
+            (
+                "small files stay apart",
+                log.compact(&self.session.io, &self.scratch),
+            ),
+            (
+                "the log gets no checkpoint",
+                log.checkpoint(&self.session.io, &self.scratch),
+            ),
         ];
         for (what, done) in done {
             if let Err(fault) = done {
@@ -136,7 +218,11 @@ impl RunExecutor<'_> {
         let column = |(name, data_type): &(String, String)| {
             let origin = |ColumnOrigin { source, column }| OriginColumn { source, column };
             let from = origins(bound, flow, name).into_iter().map(origin).collect();
-            OutputColumn { name: name.clone(), data_type: data_type.clone(), from }
+            OutputColumn {
+                name: name.clone(),
+                data_type: data_type.clone(),
+                from,
+            }
         };
         Ok(manifest.columns.iter().map(column).collect())
     }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_cluster::{ShufflePlan, StageRef, TaskControl, TaskKind, TaskOutcome};
-use forebay_execute::{ShuffleReader, ShuffleStage, SortedOutputs, SortedPass, TimeJoin, TimeJoinSetup};
+use forebay_execute::{
+    ShuffleReader, ShuffleStage, SortedOutputs, SortedPass, TimeJoin, TimeJoinSetup,
+};
 use forebay_model::{ContentId, Fault, FaultCode, Result, codes};
 use forebay_plan::{
-    BoundPipeline, NodeFlow, OpId, PlanOp, SharedSort, WindowRowOrder, choose_row_order, find_shared_sort,
-    slice_for_columns,
+    BoundPipeline, NodeFlow, OpId, PlanOp, SharedSort, WindowRowOrder, choose_row_order,
+    find_shared_sort, slice_for_columns,
 };
 use forebay_storage::Event;
 use forebay_threads::poisoned_lock;
@@ -41,9 +43,16 @@ impl RunExecutor<'_> {
                 self.resolve_row_order(*op, windows)?;
             }
             let done = work(self);
-            let order_failure = self.state.order_failure.lock().map_err(|_| poisoned_lock())?.take();
+            let order_failure = self
+                .state
+                .order_failure
+                .lock()
+                .map_err(|_| poisoned_lock())?
+                .take();
             match (done, order_failure) {
-                (Err(_), Some((op, code))) if self.state.row_order(op) != WindowRowOrder::Sorted => {
+                (Err(_), Some((op, code)))
+                    if self.state.row_order(op) != WindowRowOrder::Sorted =>
+                {
                     self.fall_back(op, windows, code)
                 }
                 (done, _) => return done,
@@ -52,13 +61,22 @@ impl RunExecutor<'_> {
     }
 
     pub(super) fn choose_row_order(&self, op: OpId) -> WindowRowOrder {
-        let dataset = |base| self.state.input(&self.program, base).ok().map(|input| input.dataset.as_ref());
+        let dataset = |base| {
+            self.state
+                .input(&self.program, base)
+                .ok()
+                .map(|input| input.dataset.as_ref())
+        };
         choose_row_order(&self.program.bound, op, &dataset).row_order
     }
 
     /// The row order that was chosen for a window, or would be.
     pub(super) fn row_order_of(&self, op: OpId) -> WindowRowOrder {
-        self.state.row_orders.get(&op).copied().unwrap_or_else(|| self.choose_row_order(op))
+        self.state
+            .row_orders
+            .get(&op)
+            .copied()
+            .unwrap_or_else(|| self.choose_row_order(op))
     }
 
     /// Chooses the row order of a window and sorts its rows where they have to be sorted: once for all of `windows`
@@ -72,10 +90,15 @@ impl RunExecutor<'_> {
         if self.state.sorted.contains_key(&op) {
             return Ok(());
         }
-        let others = windows.iter().filter(|op| self.row_order_of(**op) == WindowRowOrder::Sorted).copied().collect();
+        let others = windows
+            .iter()
+            .filter(|op| self.row_order_of(**op) == WindowRowOrder::Sorted)
+            .copied()
+            .collect();
         let shared = find_shared_sort(&self.program.bound, op, &others);
         let upstream = upstream_windows(&self.program.bound, &shared.windows);
-        let sorted = self.retry_with_fallback(&upstream, |run| run.sort_windows(&shared, &upstream))?;
+        let sorted =
+            self.retry_with_fallback(&upstream, |run| run.sort_windows(&shared, &upstream))?;
         for (op, outputs) in shared.windows.into_iter().zip(sorted.outputs) {
             self.state.row_orders.insert(op, WindowRowOrder::Sorted);
             self.state.sorted.insert(op, Arc::new(outputs));
@@ -90,8 +113,15 @@ impl RunExecutor<'_> {
         let in_time_order = self.state.row_orders.get(&op) == Some(&WindowRowOrder::Time);
         if is_join && in_time_order && !self.state.sorted.contains_key(&op) {
             let (gather, pipeline, store) = (self.materialize_pass(), self.pipeline, &self.store);
-            let join = TimeJoin::open(&TimeJoinSetup { gather, pipeline, store, op })?;
-            self.state.sorted.insert(op, Arc::new(SortedOutputs::Merged(join)));
+            let join = TimeJoin::open(&TimeJoinSetup {
+                gather,
+                pipeline,
+                store,
+                op,
+            })?;
+            self.state
+                .sorted
+                .insert(op, Arc::new(SortedOutputs::Merged(join)));
         }
         Ok(())
     }
@@ -100,7 +130,8 @@ impl RunExecutor<'_> {
     pub(super) fn kept_join_states(&self, windows: &BTreeSet<OpId>) -> Result<BTreeSet<ContentId>> {
         let mut kept = BTreeSet::new();
         for op in windows {
-            if let Some(SortedOutputs::Merged(join)) = self.state.sorted.get(op).map(AsRef::as_ref) {
+            if let Some(SortedOutputs::Merged(join)) = self.state.sorted.get(op).map(AsRef::as_ref)
+            {
                 kept.extend(join.kept_state()?);
             }
         }
@@ -108,24 +139,46 @@ impl RunExecutor<'_> {
     }
 
     /// Sorts the rows of windows and evaluates the windows: on workers by a shuffle, else in this process.
-    fn sort_windows(&self, shared: &SharedSort, upstream: &BTreeSet<OpId>) -> Result<SortedWindows> {
+    fn sort_windows(
+        &self,
+        shared: &SharedSort,
+        upstream: &BTreeSet<OpId>,
+    ) -> Result<SortedWindows> {
         let pass = self.sort_pass(&NEVER, false);
         let Some(cluster) = self.cluster_for(self.pass_index, upstream) else {
-            let outputs = pass.run(shared)?.into_iter().map(SortedOutputs::Here).collect();
-            return Ok(SortedWindows { outputs, shuffle: None });
+            let outputs = pass
+                .run(shared)?
+                .into_iter()
+                .map(SortedOutputs::Here)
+                .collect();
+            return Ok(SortedWindows {
+                outputs,
+                shuffle: None,
+            });
         };
-        let stage = StageRef::Sort { pass: self.pass_index, stand: shared.stand };
-        let shuffle = cluster.executor(stage, self.session.watch.as_ref()).shuffle(&pass, shared)?;
+        let stage = StageRef::Sort {
+            pass: self.pass_index,
+            stand: shared.stand,
+        };
+        let shuffle = cluster
+            .executor(stage, self.session.watch.as_ref())
+            .shuffle(&pass, shared)?;
         let readers = ShuffleReader::open_all(&pass, &self.store, &shuffle)?;
         let outputs = readers.into_iter().map(SortedOutputs::Away).collect();
-        Ok(SortedWindows { outputs, shuffle: Some(shuffle) })
+        Ok(SortedWindows {
+            outputs,
+            shuffle: Some(shuffle),
+        })
     }
 
     /// Opens the outputs of a shuffle, for the passes that read them.
     pub fn open_shuffle(&mut self, shuffle: &ShufflePlan) -> Result<()> {
-        let readers = ShuffleReader::open_all(&self.sort_pass(&NEVER, false), &self.store, shuffle)?;
+        let readers =
+            ShuffleReader::open_all(&self.sort_pass(&NEVER, false), &self.store, shuffle)?;
         for (op, outputs) in shuffle.windows.iter().zip(readers) {
-            self.state.sorted.insert(*op, Arc::new(SortedOutputs::Away(outputs)));
+            self.state
+                .sorted
+                .insert(*op, Arc::new(SortedOutputs::Away(outputs)));
         }
         Ok(())
     }
@@ -141,11 +194,17 @@ impl RunExecutor<'_> {
             return Ok(TaskOutcome::HandedBack);
         }
         let pass = self.sort_pass(control.cancel_flag(), true);
-        let stage = ShuffleStage { plan: shuffle, pass: &pass, store: &self.store };
+        let stage = ShuffleStage {
+            plan: shuffle,
+            pass: &pass,
+            store: &self.store,
+        };
         let gaps = match task {
             TaskKind::Divide { side, run } => stage.partition(*side, *run).map(|()| 0),
             TaskKind::Compute { part } => stage.reduce(*part),
-            _ => Err(Fault::internal("a task of a shuffle that neither divides nor computes")),
+            _ => Err(Fault::internal(
+                "a task of a shuffle that neither divides nor computes",
+            )),
         };
         match control.cancel_flag().load(Ordering::Relaxed) {
             true => Ok(TaskOutcome::Stopped),
@@ -154,7 +213,11 @@ impl RunExecutor<'_> {
     }
 
     fn sort_pass<'r>(&'r self, stop: &'r AtomicBool, keeps_rows: bool) -> SortedPass<'r> {
-        SortedPass { gather: self.materialize_pass(), keeps_rows, stop }
+        SortedPass {
+            gather: self.materialize_pass(),
+            keeps_rows,
+            stop,
+        }
     }
 
     /// Chooses what to try after the failure of a window. With one thread, windows have all of the memory; rows may
@@ -163,11 +226,17 @@ impl RunExecutor<'_> {
         let ops = &self.program.bound.ops;
         if matches!(ops[failed].op, PlanOp::Join(_)) {
             let is_unordered = code == codes::OUT_OF_ORDER;
-            let why = if is_unordered { "rows come in no order" } else { "the last rows of keys outgrow the memory" };
+            let why = if is_unordered {
+                "rows come in no order"
+            } else {
+                "the last rows of keys outgrow the memory"
+            };
             let message = format!("`{}`: {why}, so they are sorted first", ops[failed].label);
             self.session.watch.on_event(Event::Warning { message });
             self.state.sorted.remove(&failed);
-            self.state.out_of_order.extend(is_unordered.then_some(failed));
+            self.state
+                .out_of_order
+                .extend(is_unordered.then_some(failed));
             self.state.row_orders.insert(failed, WindowRowOrder::Sorted);
             return;
         }
@@ -175,23 +244,42 @@ impl RunExecutor<'_> {
             PlanOp::Window(window) => Some((&window.time, &window.keys, self.state.row_order(op))),
             _ => None,
         };
-        let affected = windows.iter().filter(|op| **op == failed || series(**op) == series(failed));
+        let affected = windows
+            .iter()
+            .filter(|op| **op == failed || series(**op) == series(failed));
         let affected: Vec<OpId> = affected.copied().collect();
-        let labels: BTreeSet<String> = affected.iter().map(|op| format!("`{}`", ops[*op].label)).collect();
+        let labels: BTreeSet<String> = affected
+            .iter()
+            .map(|op| format!("`{}`", ops[*op].label))
+            .collect();
         let labels = labels.into_iter().collect::<Vec<_>>().join(", ");
-        let warn = |what: &str| self.session.watch.on_event(Event::Warning { message: format!("{labels}: {what}") });
+        let warn = |what: &str| {
+            self.session.watch.on_event(Event::Warning {
+                message: format!("{labels}: {what}"),
+            })
+        };
         if code == codes::OUT_OF_ORDER && self.state.row_order(failed) == WindowRowOrder::Time {
-            self.state.row_orders.extend(affected.into_iter().map(|op| (op, WindowRowOrder::Key)));
+            self.state
+                .row_orders
+                .extend(affected.into_iter().map(|op| (op, WindowRowOrder::Key)));
             return;
         }
         if code == codes::MEMORY && self.threads(windows) > 1 {
-            warn("series outgrow a thread's share of the memory, so one thread goes on with all of it");
+            warn(
+                "series outgrow a thread's share of the memory, so one thread goes on with all of it",
+            );
             self.state.single_threaded.extend(affected);
             return;
         }
-        let why = if code == codes::OUT_OF_ORDER { "rows come in no order" } else { "series outgrow the memory" };
+        let why = if code == codes::OUT_OF_ORDER {
+            "rows come in no order"
+        } else {
+            "series outgrow the memory"
+        };
         warn(&format!("{why}, so they are sorted first"));
-        self.state.row_orders.extend(affected.into_iter().map(|op| (op, WindowRowOrder::Sorted)));
+        self.state
+            .row_orders
+            .extend(affected.into_iter().map(|op| (op, WindowRowOrder::Sorted)));
     }
 }
 
@@ -202,12 +290,21 @@ fn upstream_windows(bound: &BoundPipeline, windows: &[OpId]) -> BTreeSet<OpId> {
         let (here, there) = (bound.window_inputs.get(op), bound.join_inputs.get(op));
         match &bound.ops[*op].op {
             PlanOp::Window(window) => {
-                upstream.extend(here.map(|flow| windows_behind(bound, flow, window.columns())).unwrap_or_default());
+                upstream.extend(
+                    here.map(|flow| windows_behind(bound, flow, window.columns()))
+                        .unwrap_or_default(),
+                );
             }
             PlanOp::Join(join) => {
-                upstream.extend(here.map(|flow| windows_behind(bound, flow, join.columns_here())).unwrap_or_default());
-                upstream
-                    .extend(there.map(|flow| windows_behind(bound, flow, join.columns_there())).unwrap_or_default());
+                upstream.extend(
+                    here.map(|flow| windows_behind(bound, flow, join.columns_here()))
+                        .unwrap_or_default(),
+                );
+                upstream.extend(
+                    there
+                        .map(|flow| windows_behind(bound, flow, join.columns_there()))
+                        .unwrap_or_default(),
+                );
             }
             _ => {}
         }
@@ -227,5 +324,7 @@ pub(super) fn windows_behind<'a>(
         let (positions, _) = slice_for_columns(bound, stream, &columns);
         positions.into_iter().map(|position| stream.ops[position])
     });
-    needed.filter(|op| bound.ops[*op].op.is_over_series()).collect()
+    needed
+        .filter(|op| bound.ops[*op].op.is_over_series())
+        .collect()
 }

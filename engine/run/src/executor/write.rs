@@ -26,11 +26,16 @@ impl RunExecutor<'_> {
     ) -> Result<StagedOutput> {
         let out = self.session.output(self.pipeline, work.sink)?;
         let manifest = match recorded {
-            RecordedPass { decision: ReuseDecision::Reuse, record: Some(record) } => {
+            RecordedPass {
+                decision: ReuseDecision::Reuse,
+                record: Some(record),
+            } => {
                 report.reused = true;
                 Manifest::from_record(&record)?
             }
-            RecordedPass { decision, .. } => self.write_files(work, pass, decision, &out, report)?,
+            RecordedPass { decision, .. } => {
+                self.write_files(work, pass, decision, &out, report)?
+            }
         };
         let sums = manifest.counts();
         report.count(sums);
@@ -40,11 +45,17 @@ impl RunExecutor<'_> {
         report.rows_out = manifest.rows;
         let expected = sums.input as i64 - sums.filtered as i64 + sums.expanded;
         if work.part.is_none() && expected != manifest.rows as i64 {
-            return Err(Fault::internal(format!("{expected} rows became {}", manifest.rows)));
+            return Err(Fault::internal(format!(
+                "{expected} rows became {}",
+                manifest.rows
+            )));
         }
         // Rows of other parts count as filtered, so that in = out + filtered.
         report.rows_filtered += (expected - manifest.rows as i64).max(0) as u64;
-        let manifest = Manifest { ladder: self.degradation.clone(), ..manifest };
+        let manifest = Manifest {
+            ladder: self.degradation.clone(),
+            ..manifest
+        };
         let interval = self.intervals.get(&pass).map(|own| IntervalEntry {
             from: own.interval.from.clone(),
             to: own.interval.to.clone(),
@@ -54,13 +65,28 @@ impl RunExecutor<'_> {
             shards: manifest.shards.len(),
         });
         let scope = match self.intervals.get(&pass).map(|own| &own.filter) {
-            Some(IntervalFilter { column, first, last, .. }) => {
-                TableScope::Interval { column: column.clone(), first: *first, last: *last }
-            }
+            Some(IntervalFilter {
+                column,
+                first,
+                last,
+                ..
+            }) => TableScope::Interval {
+                column: column.clone(),
+                first: *first,
+                last: *last,
+            },
             None => TableScope::All,
         };
         let (work, label) = (work.clone(), String::new());
-        Ok(StagedOutput { work, out, manifest, interval, scope, rows_in: sums.input, label })
+        Ok(StagedOutput {
+            work,
+            out,
+            manifest,
+            interval,
+            scope,
+            rows_in: sums.input,
+            label,
+        })
     }
 
     /// Writes the files of an output, or takes those that a learn pass has written, and records them.
@@ -77,18 +103,28 @@ impl RunExecutor<'_> {
         let windows = self.program.windows_of(&work.scans);
         let FusedWrite { schema, result } = match self.fused_writes.remove(&pass) {
             Some(fused) => {
-                session.watch.on_event(Event::PassReads { bytes: 0, of: self.scan_bytes(work).unwrap_or(0) });
+                session.watch.on_event(Event::PassReads {
+                    bytes: 0,
+                    of: self.scan_bytes(work).unwrap_or(0),
+                });
                 fused
             }
             None => self.retry_with_fallback(&windows, |run| {
-                let write = run.write_pass(sink.as_ref(), &windows, run.cluster_for(run.pass_index, &windows));
+                let write = run.write_pass(
+                    sink.as_ref(),
+                    &windows,
+                    run.cluster_for(run.pass_index, &windows),
+                );
                 let prepared = write.prepare(work)?;
                 let target = run.write_target(work, pass, sink.as_ref(), out)?;
                 if session.turn.is_some() && write.depends_on_all_before(&work.scans, &prepared)? {
                     session.wait_for_previous_run(BackfillStage::Done)?;
                 }
                 let result = write.run(&work.scans, &prepared, &target)?;
-                Ok(FusedWrite { schema: prepared.schema.clone(), result })
+                Ok(FusedWrite {
+                    schema: prepared.schema.clone(),
+                    result,
+                })
             })?,
         };
         report.rows_kept = result.rows_kept;
@@ -96,9 +132,16 @@ impl RunExecutor<'_> {
         let mut carries = self.kept_join_states(&windows)?;
         carries.extend(result.carry);
         let carries = id_texts(&carries);
-        let record = WriteRecord { out: &out.shown, manifest: &manifest, carries };
+        let record = WriteRecord {
+            out: &out.shown,
+            manifest: &manifest,
+            carries,
+        };
         session.check_fence()?;
-        self.store.put_pass_record(pass, decision, &record, |record| self.is_written(sink.as_ref(), out, record))?;
+        self.store
+            .put_pass_record(pass, decision, &record, |record| {
+                self.is_written(sink.as_ref(), out, record)
+            })?;
         Ok(manifest)
     }
 
@@ -109,7 +152,12 @@ impl RunExecutor<'_> {
         cluster: Option<ClusterHandle<'w>>,
     ) -> WritePass<'w> {
         let context = self.pass_context(windows);
-        WritePass { context, watch: self.session.watch.as_ref(), sink, cluster }
+        WritePass {
+            context,
+            watch: self.session.watch.as_ref(),
+            sink,
+            cluster,
+        }
     }
 
     pub fn write_target<'w>(
@@ -121,9 +169,16 @@ impl RunExecutor<'_> {
     ) -> Result<WriteTarget<'w>> {
         // Only outputs in shards need this id; hashing all findings can take a while.
         let in_shards = self.state.in_shards(&self.program, &work.scans)?;
-        let shape = if in_shards { self.shard_operation_id(work)? } else { None }.unwrap_or(pass);
+        let shape = if in_shards {
+            self.shard_operation_id(work)?
+        } else {
+            None
+        }
+        .unwrap_or(pass);
         let within = self.intervals.get(&pass).map(|own| own.filter.clone());
-        let shards = within.as_ref().map_or(shape, |within| interval_pass_id(shape, within));
+        let shards = within
+            .as_ref()
+            .map_or(shape, |within| interval_pass_id(shape, within));
         let (io, store, scratch) = (&self.session.io, &self.store, &self.scratch);
         let table = sink.table();
         // What one run adds to a table, another one does not add again.
@@ -140,7 +195,19 @@ impl RunExecutor<'_> {
             Some(table) => Manifest::removed_from_table(io, out, table)?,
             None => Manifest::removed_directories(io, out)?,
         };
-        Ok(WriteTarget { io, sink, out, store, scratch, pass, shape, shards, within, shared, removed })
+        Ok(WriteTarget {
+            io,
+            sink,
+            out,
+            store,
+            scratch,
+            pass,
+            shape,
+            shards,
+            within,
+            shared,
+            removed,
+        })
     }
 
     /// The id of what the write pass of a sink does with the rows of each span. `None` where the result depends on more
@@ -148,11 +215,19 @@ impl RunExecutor<'_> {
     fn shard_operation_id(&self, work: &SinkWork) -> Result<Option<ContentId>> {
         let sink = &self.pipeline.sinks[work.sink];
         let mut id = IdBuilder::new("shards");
-        id.text(&sink.format).json(&config_without_path(&sink.config)).json(&json!([work.columns, work.part]));
+        id.text(&sink.format)
+            .json(&config_without_path(&sink.config))
+            .json(&json!([work.columns, work.part]));
         let digest = |ask| self.state.digest(&self.program, ask);
         let row_order = |op| self.state.row_order(op);
         for scan in &work.scans {
-            match operation_id(&self.program.bound, self.pipeline, scan, &row_order, &digest)? {
+            match operation_id(
+                &self.program.bound,
+                self.pipeline,
+                scan,
+                &row_order,
+                &digest,
+            )? {
                 Some(shape) => id.id(shape),
                 None => return Ok(None),
             };
@@ -164,7 +239,10 @@ impl RunExecutor<'_> {
 /// The id of a pass that is restricted to the rows of an interval.
 pub(crate) fn interval_pass_id(pass: ContentId, within: &IntervalFilter) -> ContentId {
     let mut id = IdBuilder::new("within");
-    id.id(pass).text(&within.column).bytes(&within.first.to_le_bytes()).bytes(&within.last.to_le_bytes());
+    id.id(pass)
+        .text(&within.column)
+        .bytes(&within.first.to_le_bytes())
+        .bytes(&within.last.to_le_bytes());
     id.finish()
 }
 

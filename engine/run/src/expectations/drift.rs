@@ -27,7 +27,10 @@ pub(super) fn judge(
     last: Option<&RuleRecord>,
 ) -> Result<JudgedExpectation> {
     let profile = |found: &[(&str, &Finding)]| {
-        ColumnProfile::read(&rule.field, &found.iter().copied().collect::<BTreeMap<_, _>>())
+        ColumnProfile::read(
+            &rule.field,
+            &found.iter().copied().collect::<BTreeMap<_, _>>(),
+        )
     };
     let (own, other) = match rule.against {
         DriftBaseline::Part(_) => rows.all.split_at(rows.all.len() / 2),
@@ -45,7 +48,11 @@ pub(super) fn judge(
             profiled = new;
         }
     }
-    let mut kept = RuleRecord { rows: profiled.rows, all_rows, ..RuleRecord::default() };
+    let mut kept = RuleRecord {
+        rows: profiled.rows,
+        all_rows,
+        ..RuleRecord::default()
+    };
     let (baseline, runs) = match rule.against {
         DriftBaseline::Part(_) => (Some(profile(other)?), None),
         DriftBaseline::LastRun => {
@@ -59,7 +66,11 @@ pub(super) fn judge(
             let known = last.map_or(&none, |last| &last.days);
             let week = known.week_before(day);
             // A day without rows says nothing of distributions.
-            kept.days = if profiled.rows > 0 { known.with(day, &profiled) } else { known.clone() };
+            kept.days = if profiled.rows > 0 {
+                known.with(day, &profiled)
+            } else {
+                known.clone()
+            };
             (merge_columns(&week), Some(week.len() as u64))
         }
     };
@@ -70,8 +81,15 @@ pub(super) fn judge(
         found: reasons.join(", "),
         ..ExpectationOutcome::default()
     };
-    let drift = Some(Box::new(DriftMeasures { baseline_runs: runs, ..measures }));
-    Ok(JudgedExpectation { outcome, drift, kept })
+    let drift = Some(Box::new(DriftMeasures {
+        baseline_runs: runs,
+        ..measures
+    }));
+    Ok(JudgedExpectation {
+        outcome,
+        drift,
+        kept,
+    })
 }
 
 /// The measures and why they are too great, if they are.
@@ -85,14 +103,25 @@ fn measure(
         against: rule.against.to_string(),
         ..DriftMeasures::default()
     };
-    let Some(baseline) = baseline else { return (measures, Vec::new()) };
-    let drift = compare_columns(baseline, profiled, &DriftOptions { js: rule.js, missing: rule.missing });
+    let Some(baseline) = baseline else {
+        return (measures, Vec::new());
+    };
+    let drift = compare_columns(
+        baseline,
+        profiled,
+        &DriftOptions {
+            js: rule.js,
+            missing: rule.missing,
+        },
+    );
     let measures = DriftMeasures {
         baseline_rows: Some(baseline.rows),
         js: drift.js,
         js_limit: drift.js_of_chance.map(|chance| chance.max(rule.js)),
         missing: drift.missing,
-        missing_limit: drift.missing_of_chance.map(|chance| chance.max(rule.missing)),
+        missing_limit: drift
+            .missing_of_chance
+            .map(|chance| chance.max(rule.missing)),
         l_infinity: drift.l_infinity,
         ks: drift.ks,
         psi: drift.psi,

@@ -42,7 +42,11 @@ pub(crate) struct RuleRecord {
 
 impl Default for LastRunRecord {
     fn default() -> Self {
-        LastRunRecord { format: FORMAT, rules: BTreeMap::new(), known: KnownFiles::default() }
+        LastRunRecord {
+            format: FORMAT,
+            rules: BTreeMap::new(),
+            known: KnownFiles::default(),
+        }
     }
 }
 
@@ -52,16 +56,23 @@ impl LastRunRecord {
     }
 
     /// Reads the record of a pipeline. One that is missing or of another version is empty.
-    pub fn load(io: &StorageClient, state: &StorageLocation, pipeline: &str) -> Result<LastRunRecord> {
+    pub fn load(
+        io: &StorageClient,
+        state: &StorageLocation,
+        pipeline: &str,
+    ) -> Result<LastRunRecord> {
         let bytes = io.get(&LastRunRecord::place(state, pipeline))?;
         let read = bytes.and_then(|bytes| serde_json::from_slice::<LastRunRecord>(&bytes).ok());
-        Ok(read.filter(|record| record.format == FORMAT).unwrap_or_default())
+        Ok(read
+            .filter(|record| record.format == FORMAT)
+            .unwrap_or_default())
     }
 
     /// Replaces the record of a pipeline.
     pub fn save(&self, io: &StorageClient, state: &StorageLocation, pipeline: &str) -> Result<()> {
         let bytes = serde_json::to_vec(self);
-        let bytes = bytes.map_err(|error| Fault::internal("what was expected cannot be written").cause(error))?;
+        let bytes = bytes
+            .map_err(|error| Fault::internal("what was expected cannot be written").cause(error))?;
         io.put(&LastRunRecord::place(state, pipeline), bytes.into())
     }
 
@@ -70,7 +81,10 @@ impl LastRunRecord {
     }
 
     pub fn insert(&mut self, step: &str, rule: &str, record: RuleRecord) {
-        self.rules.entry(step.to_owned()).or_default().insert(rule.to_owned(), record);
+        self.rules
+            .entry(step.to_owned())
+            .or_default()
+            .insert(rule.to_owned(), record);
     }
 
     pub fn is_empty(&self) -> bool {

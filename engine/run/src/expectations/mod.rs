@@ -9,8 +9,8 @@ mod violating_rows;
 use arrow::datatypes::{DataType, Field, TimeUnit};
 use forebay_model::{Fault, Interval, Result, TimeCutoff, codes};
 use forebay_plan::{
-    AnalyzerId, BoundOp, Expectation, ExpectationJudge, ExpectationOutcome, ExpectationPolicy, JudgeContext, PlanOp,
-    ViolatingRow, ViolatingValue,
+    AnalyzerId, BoundOp, Expectation, ExpectationJudge, ExpectationOutcome, ExpectationPolicy,
+    JudgeContext, PlanOp, ViolatingRow, ViolatingValue,
 };
 use forebay_storage::{DriftMeasures, Event};
 use jiff::Timestamp;
@@ -54,8 +54,27 @@ pub struct ExpectationReport {
 
 impl ExpectationReport {
     fn event(&self) -> Event {
-        let ExpectationReport { step, rule, holds, rows, violations, quarantined, found, drift, .. } = self.clone();
-        Event::ExpectationJudged { step, rule, holds, rows, violations, quarantined, found, drift }
+        let ExpectationReport {
+            step,
+            rule,
+            holds,
+            rows,
+            violations,
+            quarantined,
+            found,
+            drift,
+            ..
+        } = self.clone();
+        Event::ExpectationJudged {
+            step,
+            rule,
+            holds,
+            rows,
+            violations,
+            quarantined,
+            found,
+            drift,
+        }
     }
 }
 
@@ -102,19 +121,33 @@ struct FailedExpectation<'a> {
 impl FailedExpectation<'_> {
     /// The analyzer whose input tells which rows violate it.
     fn analyzer_of_rows(&self) -> Option<AnalyzerId> {
-        matches!(self.expectation.judge, ExpectationJudge::Rows(_)).then(|| self.op.asks.first().copied())?
+        matches!(self.expectation.judge, ExpectationJudge::Rows(_))
+            .then(|| self.op.asks.first().copied())?
     }
 
     fn fault(&self, rows: &[ViolatingRow]) -> Fault {
-        let fault = fault(message(self.op, self.expectation, &self.found), self.expectation).at(self.op.at.as_ref());
-        let Some(first) = rows.first() else { return fault };
+        let fault = fault(
+            message(self.op, self.expectation, &self.found),
+            self.expectation,
+        )
+        .at(self.op.at.as_ref());
+        let Some(first) = rows.first() else {
+            return fault;
+        };
         let of_file = |rows: &[ViolatingRow]| {
-            let each = rows.iter().map(|row| format!("row {} ({})", row.row, row.value));
+            let each = rows
+                .iter()
+                .map(|row| format!("row {} ({})", row.row, row.value));
             format!("{} {}", rows[0].file, each.collect::<Vec<_>>().join(", "))
         };
-        let by_file = rows.chunk_by(|row, next| row.file == next.file).map(of_file);
+        let by_file = rows
+            .chunk_by(|row, next| row.file == next.file)
+            .map(of_file);
         let places = by_file.collect::<Vec<_>>().join("; ");
-        let in_first_file = rows.iter().filter(|row| row.file == first.file).map(|row| row.row);
+        let in_first_file = rows
+            .iter()
+            .filter(|row| row.file == first.file)
+            .map(|row| row.row);
         let fault = fault.file(first.file.as_str()).rows(in_first_file);
         fault.note(format!("the first rows that violate it: {places}"))
     }
@@ -122,9 +155,18 @@ impl FailedExpectation<'_> {
 
 impl RunExecutor<'_> {
     /// Judges all expectations. Fails where one whose policy is to fail does not hold; of others, an event tells.
-    pub(crate) fn judge_expectations(&self, interval: Option<&Interval>) -> Result<JudgedExpectations> {
-        let (mut reports, mut failed, mut record) = (Vec::new(), Vec::new(), LastRunRecord::default());
-        let has_any = self.program.bound.ops.iter().any(|op| expectation_of(op).is_some());
+    pub(crate) fn judge_expectations(
+        &self,
+        interval: Option<&Interval>,
+    ) -> Result<JudgedExpectations> {
+        let (mut reports, mut failed, mut record) =
+            (Vec::new(), Vec::new(), LastRunRecord::default());
+        let has_any = self
+            .program
+            .bound
+            .ops
+            .iter()
+            .any(|op| expectation_of(op).is_some());
         if !has_any {
             return Ok(JudgedExpectations { reports, record });
         }
@@ -132,10 +174,20 @@ impl RunExecutor<'_> {
         let last = LastRunRecord::load(&self.session.io, &state, &self.pipeline.name)?;
         let new = self.learn_new_rows(&last.known, time.day)?;
         for op in &self.program.bound.ops {
-            let Some(expectation) = expectation_of(op) else { continue };
+            let Some(expectation) = expectation_of(op) else {
+                continue;
+            };
             let before = last.rule(&op.label, &expectation.name);
-            let context = RuleContext { time, last: before, new: &new };
-            let JudgedExpectation { outcome, drift, kept } = self.judge(op, expectation, context)?;
+            let context = RuleContext {
+                time,
+                last: before,
+                new: &new,
+            };
+            let JudgedExpectation {
+                outcome,
+                drift,
+                kept,
+            } = self.judge(op, expectation, context)?;
             record.insert(&op.label, &expectation.name, kept);
             let found = found_text(&outcome);
             if !outcome.holds {
@@ -145,7 +197,11 @@ impl RunExecutor<'_> {
                         self.session.watch.on_event(Event::Warning { message });
                     }
                     ExpectationPolicy::Fail | ExpectationPolicy::Quarantine => {
-                        failed.push(FailedExpectation { op, expectation, found: found.clone() })
+                        failed.push(FailedExpectation {
+                            op,
+                            expectation,
+                            found: found.clone(),
+                        })
                     }
                 }
             }
@@ -167,29 +223,61 @@ impl RunExecutor<'_> {
             reports.push(report);
         }
         record.known = new.known;
-        let asks: Vec<AnalyzerId> = failed.iter().filter_map(FailedExpectation::analyzer_of_rows).collect();
+        let asks: Vec<AnalyzerId> = failed
+            .iter()
+            .filter_map(FailedExpectation::analyzer_of_rows)
+            .collect();
         let rows = self.first_rows(&asks)?;
-        let of = |failed: &FailedExpectation<'_>| failed.analyzer_of_rows().and_then(|ask| rows.get(&ask));
-        let faults = failed.iter().map(|failed| failed.fault(of(failed).map_or(&[], Vec::as_slice)));
+        let of = |failed: &FailedExpectation<'_>| {
+            failed.analyzer_of_rows().and_then(|ask| rows.get(&ask))
+        };
+        let faults = failed
+            .iter()
+            .map(|failed| failed.fault(of(failed).map_or(&[], Vec::as_slice)));
         Fault::combine(faults.collect()).map_or(Ok(JudgedExpectations { reports, record }), Err)
     }
 
-    fn judge(&self, op: &BoundOp, expectation: &Expectation, context: RuleContext<'_>) -> Result<JudgedExpectation> {
+    fn judge(
+        &self,
+        op: &BoundOp,
+        expectation: &Expectation,
+        context: RuleContext<'_>,
+    ) -> Result<JudgedExpectation> {
         let RuleContext { time, last, new } = context;
         let finding = |ask: &AnalyzerId| self.state.finding(&self.program, *ask);
         let findings = op.asks.iter().map(finding).collect::<Result<Vec<_>>>()?;
         match &expectation.judge {
             ExpectationJudge::Rows(judge) | ExpectationJudge::Whole(judge) => {
-                let context = JudgeContext { now: time.now, last_rows: last.map(|last| last.rows) };
+                let context = JudgeContext {
+                    now: time.now,
+                    last_rows: last.map(|last| last.rows),
+                };
                 let outcome = judge(&findings, &context)?;
-                let kept = RuleRecord { rows: outcome.rows, ..RuleRecord::default() };
-                Ok(JudgedExpectation { outcome, drift: None, kept })
+                let kept = RuleRecord {
+                    rows: outcome.rows,
+                    ..RuleRecord::default()
+                };
+                Ok(JudgedExpectation {
+                    outcome,
+                    drift: None,
+                    kept,
+                })
             }
             ExpectationJudge::Drift(rule) => {
-                let kinds = || op.asks.iter().map(|ask| self.program.bound.asks[*ask].ask.analyzer.kind());
-                let all = kinds().zip(findings.iter().map(|finding| finding.as_ref())).collect();
+                let kinds = || {
+                    op.asks
+                        .iter()
+                        .map(|ask| self.program.bound.asks[*ask].ask.analyzer.kind())
+                };
+                let all = kinds()
+                    .zip(findings.iter().map(|finding| finding.as_ref()))
+                    .collect();
                 let new = new.findings(&op.asks);
-                let new = new.as_ref().map(|new| kinds().zip(new.iter().map(|finding| finding.as_ref())).collect());
+                let new = new.as_ref().map(|new| {
+                    kinds()
+                        .zip(new.iter().map(|finding| finding.as_ref()))
+                        .collect()
+                });
                 drift::judge(rule, &ComparedRows { all, new }, time.day, last)
             }
         }
@@ -197,12 +285,26 @@ impl RunExecutor<'_> {
 
     fn run_time(&self, interval: Option<&Interval>) -> RunTime {
         let clock = Timestamp::now().as_nanosecond();
-        let end = interval.map(|interval| TimeCutoff::before(&interval.to)).or_else(|| self.session.as_of.clone());
-        let Some(end) = end else { return RunTime { now: clock, day: clock.div_euclid(DAY) as i64 } };
-        let time = Field::new("time", DataType::Timestamp(TimeUnit::Nanosecond, None), false);
+        let end = interval
+            .map(|interval| TimeCutoff::before(&interval.to))
+            .or_else(|| self.session.as_of.clone());
+        let Some(end) = end else {
+            return RunTime {
+                now: clock,
+                day: clock.div_euclid(DAY) as i64,
+            };
+        };
+        let time = Field::new(
+            "time",
+            DataType::Timestamp(TimeUnit::Nanosecond, None),
+            false,
+        );
         // Whole numbers as times have no age.
         let last = end.last_tick(&time).ok().map(i128::from);
-        RunTime { now: last.map_or(0, |last| last + 1), day: last.unwrap_or(clock).div_euclid(DAY) as i64 }
+        RunTime {
+            now: last.map_or(0, |last| last + 1),
+            day: last.unwrap_or(clock).div_euclid(DAY) as i64,
+        }
     }
 }
 
@@ -215,7 +317,10 @@ fn expectation_of(op: &BoundOp) -> Option<&Expectation> {
 }
 
 fn message(op: &BoundOp, expectation: &Expectation, found: &str) -> String {
-    format!("`{}` does not hold in step {}: {found}", expectation.name, op.label)
+    format!(
+        "`{}` does not hold in step {}: {found}",
+        expectation.name, op.label
+    )
 }
 
 fn fault(message: String, expectation: &Expectation) -> Fault {
@@ -233,11 +338,24 @@ fn fault(message: String, expectation: &Expectation) -> Fault {
 
 /// `12 of 1,000 rows (1.2 %): "" (10 rows), "x" (2 rows)`.
 fn found_text(outcome: &ExpectationOutcome) -> String {
-    let ExpectationOutcome { rows, violations, found, examples, .. } = outcome;
+    let ExpectationOutcome {
+        rows,
+        violations,
+        found,
+        examples,
+        ..
+    } = outcome;
     let share = 100.0 * *violations as f64 / (*rows).max(1) as f64;
-    let mut text = if found.is_empty() { format!("{violations} of {rows} rows ({share:.3} %)") } else { found.clone() };
+    let mut text = if found.is_empty() {
+        format!("{violations} of {rows} rows ({share:.3} %)")
+    } else {
+        found.clone()
+    };
     if !examples.is_empty() {
-        let values = examples.iter().take(VALUES_SHOWN).map(|value| format!("{} ({} rows)", value.value, value.rows));
+        let values = examples
+            .iter()
+            .take(VALUES_SHOWN)
+            .map(|value| format!("{} ({} rows)", value.value, value.rows));
         text += &format!(": {}", values.collect::<Vec<_>>().join(", "));
     }
     text

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use forebay_execute::{RunState, SourceInput};
 use forebay_model::{ContentId, Dataset, FileRange, Finding, Result};
 use forebay_plan::{
-    AnalyzerId, BaseDataset, BoundAnalyzer, DriftBaseline, ExpectationJudge, compile_analyzers, needed_ops,
+    AnalyzerId, BaseDataset, BoundAnalyzer, DriftBaseline, ExpectationJudge, compile_analyzers,
+    needed_ops,
 };
 use forebay_storage::IgnoreEvents;
 use serde::{Deserialize, Serialize};
@@ -52,7 +53,12 @@ impl KnownFiles {
 }
 
 fn name(piece: &FileRange) -> String {
-    piece.fingerprint.to_string().chars().take(NAME_LETTERS).collect()
+    piece
+        .fingerprint
+        .to_string()
+        .chars()
+        .take(NAME_LETTERS)
+        .collect()
 }
 
 /// What is new in a run.
@@ -70,7 +76,11 @@ impl NewRows {
     /// What some analyzers found in the new rows: nothing where there is no new file. `None` where all rows are compared.
     pub fn findings(&self, asks: &[AnalyzerId]) -> Option<Vec<Arc<Finding>>> {
         let is_compared = asks.iter().all(|ask| self.compared.contains(ask));
-        is_compared.then(|| asks.iter().filter_map(|ask| self.findings.get(ask).cloned()).collect())
+        is_compared.then(|| {
+            asks.iter()
+                .filter_map(|ask| self.findings.get(ask).cloned())
+                .collect()
+        })
     }
 }
 
@@ -78,7 +88,10 @@ impl RunExecutor<'_> {
     /// Learns of the files that no run of an earlier day had read what rules compare with the trailing week. What the
     /// steps before a rule have learned of all rows stays in force.
     pub(super) fn learn_new_rows(&self, known: &KnownFiles, day: i64) -> Result<NewRows> {
-        let mut new = NewRows { known: known.clone(), ..NewRows::default() };
+        let mut new = NewRows {
+            known: known.clone(),
+            ..NewRows::default()
+        };
         let mut sources: BTreeSet<&str> = BTreeSet::new();
         for ask in self.asks_of_weeks() {
             if let Some(own) = self.sources_of_own_rows(ask) {
@@ -89,16 +102,30 @@ impl RunExecutor<'_> {
         let mut inputs = self.state.sources.clone();
         let (mut is_partial, mut has_rows) = (false, false);
         for source in sources {
-            let Some(input) = inputs.get_mut(source) else { continue };
+            let Some(input) = inputs.get_mut(source) else {
+                continue;
+            };
             new.known.insert(source, &input.dataset, day);
             let mut dataset = input.dataset.as_ref().clone();
-            let pieces = |dataset: &Dataset| dataset.spans.iter().map(|span| span.pieces.len()).sum::<usize>();
+            let pieces = |dataset: &Dataset| {
+                dataset
+                    .spans
+                    .iter()
+                    .map(|span| span.pieces.len())
+                    .sum::<usize>()
+            };
             let all = pieces(&dataset);
-            dataset.spans.iter_mut().for_each(|span| span.pieces.retain(|piece| known.is_new(source, piece, day)));
+            dataset
+                .spans
+                .iter_mut()
+                .for_each(|span| span.pieces.retain(|piece| known.is_new(source, piece, day)));
             dataset.spans.retain(|span| !span.pieces.is_empty());
             is_partial |= pieces(&dataset) < all;
             has_rows |= !dataset.spans.is_empty();
-            *input = SourceInput { dataset: Arc::new(dataset), ..input.clone() };
+            *input = SourceInput {
+                dataset: Arc::new(dataset),
+                ..input.clone()
+            };
         }
         if !is_partial {
             // All rows are new.
@@ -113,7 +140,9 @@ impl RunExecutor<'_> {
     fn asks_of_weeks(&self) -> impl Iterator<Item = AnalyzerId> {
         let compares = |judge: &ExpectationJudge| matches!(judge, ExpectationJudge::Drift(rule) if rule.against == DriftBaseline::TrailingWeek);
         let ops = self.program.bound.ops.iter();
-        let rules = ops.filter(move |op| expectation_of(op).is_some_and(|expectation| compares(&expectation.judge)));
+        let rules = ops.filter(move |op| {
+            expectation_of(op).is_some_and(|expectation| compares(&expectation.judge))
+        });
         rules.flat_map(|op| op.asks.iter().copied())
     }
 
@@ -127,7 +156,10 @@ impl RunExecutor<'_> {
             BaseDataset::Source(name) => Some(name.as_str()),
             BaseDataset::Gathered(_) => None,
         };
-        scans.iter().map(|scan| source(scan.base).filter(|_| is_alone)).collect()
+        scans
+            .iter()
+            .map(|scan| source(scan.base).filter(|_| is_alone))
+            .collect()
     }
 
     /// The findings of some analyzers over other rows of the sources.
@@ -140,24 +172,60 @@ impl RunExecutor<'_> {
         let mut copies = BTreeMap::new();
         for ask in asks {
             copies.insert(*ask, bound.asks.len());
-            bound.asks.push(BoundAnalyzer { held: None, ..bound.asks[*ask].clone() });
+            bound.asks.push(BoundAnalyzer {
+                held: None,
+                ..bound.asks[*ask].clone()
+            });
         }
         for ask in 0..self.program.bound.asks.len() {
             bound.asks[ask].held = self.state.finding(&self.program, ask).ok();
         }
-        let analyzers: Vec<_> = bound.asks.iter().map(|ask| ask.ask.analyzer.clone()).collect();
+        let analyzers: Vec<_> = bound
+            .asks
+            .iter()
+            .map(|ask| ask.ask.analyzer.clone())
+            .collect();
         let memory = self.session.memory();
-        let share = self.scratch.scratch_with_budget(memory, memory.states_bytes());
+        let share = self
+            .scratch
+            .scratch_with_budget(memory, memory.states_bytes());
         let mut findings: BTreeMap<ContentId, Arc<Finding>> = BTreeMap::new();
         let wanted: BTreeSet<AnalyzerId> = copies.values().copied().collect();
-        let program = compile_analyzers(self.pipeline, bound, &datasets(&sources), wanted, &mut |ask, state| {
-            self.store.load_finding(state, analyzers[ask].as_ref(), &share, &mut findings)
-        })?;
-        let state = RunState { sources, findings, ..RunState::default() };
+        let program = compile_analyzers(
+            self.pipeline,
+            bound,
+            &datasets(&sources),
+            wanted,
+            &mut |ask, state| {
+                self.store
+                    .load_finding(state, analyzers[ask].as_ref(), &share, &mut findings)
+            },
+        )?;
+        let state = RunState {
+            sources,
+            findings,
+            ..RunState::default()
+        };
         let watch = Arc::new(IgnoreEvents);
-        let session = Session { turn: None, cluster: None, carried: None, watch, ..self.session.clone() };
-        let run = RunExecutor::new(&session, self.pipeline, self.store.clone(), self.scratch.clone(), program, state);
+        let session = Session {
+            turn: None,
+            cluster: None,
+            carried: None,
+            watch,
+            ..self.session.clone()
+        };
+        let run = RunExecutor::new(
+            &session,
+            self.pipeline,
+            self.store.clone(),
+            self.scratch.clone(),
+            program,
+            state,
+        );
         let run = run.learn_only()?;
-        copies.into_iter().map(|(ask, copy)| Ok((ask, run.state.finding(&run.program, copy)?))).collect()
+        copies
+            .into_iter()
+            .map(|(ask, copy)| Ok((ask, run.state.finding(&run.program, copy)?)))
+            .collect()
     }
 }

@@ -8,7 +8,9 @@ use arrow::datatypes::UInt64Type;
 use forebay_analyze::{FileRowKeys, FirstRows};
 use forebay_execute::RunState;
 use forebay_model::{Dataset, Fault, Finding, Result, RowKeys};
-use forebay_plan::{AnalyzerId, AnalyzerRequest, BaseDataset, BoundAnalyzer, ViolatingRow, compile_analyzers};
+use forebay_plan::{
+    AnalyzerId, AnalyzerRequest, BaseDataset, BoundAnalyzer, ViolatingRow, compile_analyzers,
+};
 use forebay_storage::IgnoreEvents;
 use indexmap::IndexMap;
 
@@ -32,27 +34,45 @@ impl ReadFiles {
     fn of<'d>(datasets: impl IntoIterator<Item = &'d Dataset>) -> ReadFiles {
         let mut rows: IndexMap<&str, u64> = IndexMap::new();
         let mut paths = Vec::new();
-        for piece in datasets.into_iter().flat_map(|dataset| &dataset.spans).flat_map(|span| &span.pieces) {
-            let last = piece.rows.map_or(ROWS_UNKNOWN, |rows| piece.first_row + rows);
+        for piece in datasets
+            .into_iter()
+            .flat_map(|dataset| &dataset.spans)
+            .flat_map(|span| &span.pieces)
+        {
+            let last = piece
+                .rows
+                .map_or(ROWS_UNKNOWN, |rows| piece.first_row + rows);
             let known = rows.entry(&piece.relative).or_insert_with(|| {
                 paths.push(piece.path.clone());
                 0
             });
             *known = last.max(*known);
         }
-        let seeds = rows.into_iter().map(|(relative, rows)| (RowKeys::file_seed(relative), rows));
-        ReadFiles { paths, keys: Arc::new(FileRowKeys::new(seeds)) }
+        let seeds = rows
+            .into_iter()
+            .map(|(relative, rows)| (RowKeys::file_seed(relative), rows));
+        ReadFiles {
+            paths,
+            keys: Arc::new(FileRowKeys::new(seeds)),
+        }
     }
 
     fn rows(&self, finding: &Finding) -> Result<Vec<ViolatingRow>> {
-        let files = finding.column("file")?.as_primitive::<UInt64Type>().values();
+        let files = finding
+            .column("file")?
+            .as_primitive::<UInt64Type>()
+            .values();
         let rows = finding.column("row")?.as_primitive::<UInt64Type>().values();
         let values = finding.column("value")?.as_string::<i32>().iter();
-        let rows = files.iter().zip(rows).zip(values).map(|((file, row), value)| ViolatingRow {
-            file: self.paths.get(*file as usize).cloned().unwrap_or_default(),
-            row: *row,
-            value: value.unwrap_or_default().to_owned(),
-        });
+        let rows = files
+            .iter()
+            .zip(rows)
+            .zip(values)
+            .map(|((file, row), value)| ViolatingRow {
+                file: self.paths.get(*file as usize).cloned().unwrap_or_default(),
+                row: *row,
+                value: value.unwrap_or_default().to_owned(),
+            });
         Ok(rows.collect())
     }
 }
@@ -60,7 +80,10 @@ impl ReadFiles {
 impl RunExecutor<'_> {
     /// The first rows with a value in the input of each of some analyzers: at most ten. Rows that were derived from
     /// others, and those of gathered datasets, are in no file.
-    pub(super) fn first_rows(&self, asks: &[AnalyzerId]) -> Result<BTreeMap<AnalyzerId, Vec<ViolatingRow>>> {
+    pub(super) fn first_rows(
+        &self,
+        asks: &[AnalyzerId],
+    ) -> Result<BTreeMap<AnalyzerId, Vec<ViolatingRow>>> {
         if asks.is_empty() {
             return Ok(BTreeMap::new());
         }
@@ -68,36 +91,79 @@ impl RunExecutor<'_> {
         let (mut copies, mut files) = (BTreeMap::new(), BTreeMap::new());
         for ask in asks {
             let question = &self.program.bound.asks[*ask];
-            let sources = question.streams.iter().map(|stream| match &bound.bases[stream.base] {
-                BaseDataset::Source(name) => self.state.sources.get(name).map(|source| source.dataset.as_ref()),
-                BaseDataset::Gathered(_) => None,
-            });
-            let Some(datasets) = sources.collect::<Option<Vec<&Dataset>>>() else { continue };
+            let sources = question
+                .streams
+                .iter()
+                .map(|stream| match &bound.bases[stream.base] {
+                    BaseDataset::Source(name) => self
+                        .state
+                        .sources
+                        .get(name)
+                        .map(|source| source.dataset.as_ref()),
+                    BaseDataset::Gathered(_) => None,
+                });
+            let Some(datasets) = sources.collect::<Option<Vec<&Dataset>>>() else {
+                continue;
+            };
             let own = ReadFiles::of(datasets);
-            let analyzer = FirstRows { most: ROWS_SHOWN, files: own.keys.clone() };
-            let request = AnalyzerRequest { analyzer: Arc::new(analyzer), ..question.ask.clone() };
+            let analyzer = FirstRows {
+                most: ROWS_SHOWN,
+                files: own.keys.clone(),
+            };
+            let request = AnalyzerRequest {
+                analyzer: Arc::new(analyzer),
+                ..question.ask.clone()
+            };
             copies.insert(*ask, bound.asks.len());
             files.insert(*ask, own);
-            bound.asks.push(BoundAnalyzer { ask: request, ..question.clone() });
+            bound.asks.push(BoundAnalyzer {
+                ask: request,
+                ..question.clone()
+            });
         }
         if copies.is_empty() {
             return Ok(BTreeMap::new());
         }
         let wanted: BTreeSet<AnalyzerId> = copies.values().copied().collect();
         let findings = self.state.findings.clone();
-        let program =
-            compile_analyzers(self.pipeline, bound, &datasets(&self.state.sources), wanted, &mut |_, state| {
-                Ok(findings.contains_key(&state))
-            })?;
-        let state = RunState { sources: self.state.sources.clone(), findings, ..RunState::default() };
+        let program = compile_analyzers(
+            self.pipeline,
+            bound,
+            &datasets(&self.state.sources),
+            wanted,
+            &mut |_, state| Ok(findings.contains_key(&state)),
+        )?;
+        let state = RunState {
+            sources: self.state.sources.clone(),
+            findings,
+            ..RunState::default()
+        };
         let watch = Arc::new(IgnoreEvents);
-        let session = Session { turn: None, cluster: None, carried: None, watch, ..self.session.clone() };
-        let run = RunExecutor::new(&session, self.pipeline, self.store.clone(), self.scratch.clone(), program, state);
+        let session = Session {
+            turn: None,
+            cluster: None,
+            carried: None,
+            watch,
+            ..self.session.clone()
+        };
+        let run = RunExecutor::new(
+            &session,
+            self.pipeline,
+            self.store.clone(),
+            self.scratch.clone(),
+            program,
+            state,
+        );
         let run = run.learn_only()?;
         let mut rows = BTreeMap::new();
         for (ask, copy) in copies {
-            let files = files.get(&ask).ok_or_else(|| Fault::internal("rows of no file"))?;
-            rows.insert(ask, files.rows(run.state.finding(&run.program, copy)?.as_ref())?);
+            let files = files
+                .get(&ask)
+                .ok_or_else(|| Fault::internal("rows of no file"))?;
+            rows.insert(
+                ask,
+                files.rows(run.state.finding(&run.program, copy)?.as_ref())?,
+            );
         }
         Ok(rows)
     }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use arrow::datatypes::{DataType, Schema, TimeUnit};
-use forebay_feed::{BatchFeatures, FeatureColumn, FeatureField, FeedConfig, FeedSeries, SequenceOptions};
+use forebay_feed::{
+    BatchFeatures, FeatureColumn, FeatureField, FeedConfig, FeedSeries, SequenceOptions,
+};
 use forebay_model::{Fault, Pipeline, Result, codes, type_words};
 use forebay_plan::{BoundPipeline, PlanOp, unknown_column};
 
@@ -13,7 +15,15 @@ use crate::deadline::parse_duration;
 const DELIVERED: &str = "delivered";
 
 /// Steps whose integers are names, not amounts.
-const IDS: &[&str] = &["vocabulary", "ordinal", "hash_bucket", "cross", "bucketize", "k_bins", "apply_buckets"];
+const IDS: &[&str] = &[
+    "vocabulary",
+    "ordinal",
+    "hash_bucket",
+    "cross",
+    "bucketize",
+    "k_bins",
+    "apply_buckets",
+];
 
 /// The features that the configuration names; where it names none, the defaults.
 pub(crate) fn choose_features(
@@ -22,35 +32,62 @@ pub(crate) fn choose_features(
     schema: &Schema,
     config: &FeedConfig,
 ) -> Result<BatchFeatures> {
-    let label = config.label.clone().or_else(|| default_label(pipeline, schema));
+    let label = config
+        .label
+        .clone()
+        .or_else(|| default_label(pipeline, schema));
     let named = [&label, &config.weight].into_iter().flatten();
-    let named = named.chain(config.dense.iter().flatten()).chain(config.categorical.iter().flatten());
+    let named = named
+        .chain(config.dense.iter().flatten())
+        .chain(config.categorical.iter().flatten());
     let beside = config.beside.iter().map(String::as_str);
     let named: BTreeSet<&str> = named.map(FeatureColumn::column).chain(beside).collect();
     let ids = id_columns(bound);
-    let free = schema.fields().iter().filter(|field| !named.contains(field.name().as_str()));
+    let free = schema
+        .fields()
+        .iter()
+        .filter(|field| !named.contains(field.name().as_str()));
     let (categorical, others): (Vec<_>, Vec<_>) =
         free.partition(|field| ids.contains(field.name()) && is_ids(field.data_type()));
     let is_amount = |name: &str| {
-        let mut of_sources = pipeline.sources.iter().flat_map(|source| source.keys.iter().chain(&source.time));
+        let mut of_sources = pipeline
+            .sources
+            .iter()
+            .flat_map(|source| source.keys.iter().chain(&source.time));
         !of_sources.any(|known| known == name)
     };
-    let dense = others.into_iter().filter(|field| is_number(field.data_type()) && is_amount(field.name()));
-    let names = |fields: Vec<&str>| fields.into_iter().map(FeatureColumn::from).collect::<Vec<_>>();
-    let dense = config.dense.clone().unwrap_or_else(|| names(dense.map(|field| field.name().as_str()).collect()));
-    let categorical = config
-        .categorical
+    let dense = others
+        .into_iter()
+        .filter(|field| is_number(field.data_type()) && is_amount(field.name()));
+    let names = |fields: Vec<&str>| {
+        fields
+            .into_iter()
+            .map(FeatureColumn::from)
+            .collect::<Vec<_>>()
+    };
+    let dense = config
+        .dense
         .clone()
-        .unwrap_or_else(|| names(categorical.into_iter().map(|field| field.name().as_str()).collect()));
+        .unwrap_or_else(|| names(dense.map(|field| field.name().as_str()).collect()));
+    let categorical = config.categorical.clone().unwrap_or_else(|| {
+        names(
+            categorical
+                .into_iter()
+                .map(|field| field.name().as_str())
+                .collect(),
+        )
+    });
     let mut faults = Vec::new();
     let mut fields = |features: &[FeatureColumn], missing: Option<f64>| -> Vec<FeatureField> {
-        let fields = features.iter().filter_map(|feature| match field(feature, schema, missing) {
-            Ok(field) => Some(field),
-            Err(fault) => {
-                faults.push(fault);
-                None
-            }
-        });
+        let fields = features
+            .iter()
+            .filter_map(|feature| match field(feature, schema, missing) {
+                Ok(field) => Some(field),
+                Err(fault) => {
+                    faults.push(fault);
+                    None
+                }
+            });
         fields.collect()
     };
     let mut features = BatchFeatures {
@@ -64,9 +101,17 @@ pub(crate) fn choose_features(
         series: None,
         non_finite: config.non_finite,
     };
-    faults.extend(config.beside.iter().filter_map(|name| check_plain_column(name, schema).err()));
+    faults.extend(
+        config
+            .beside
+            .iter()
+            .filter_map(|name| check_plain_column(name, schema).err()),
+    );
     if faults.is_empty() && features.columns().is_empty() {
-        let fault = Fault::new(codes::EMPTY, "no column is a number, so there is nothing to feed");
+        let fault = Fault::new(
+            codes::EMPTY,
+            "no column is a number, so there is nothing to feed",
+        );
         faults.push(fault.hint("name the columns under `feed`: `dense`, `categorical`, `label`"));
     }
     if let Some(wanted) = &config.series {
@@ -80,32 +125,70 @@ pub(crate) fn choose_features(
 }
 
 /// Which rows belong together, by what the feed says or the sources do.
-fn resolve_series(pipeline: &Pipeline, schema: &Schema, wanted: &FeedSeries) -> Result<SequenceOptions> {
+fn resolve_series(
+    pipeline: &Pipeline,
+    schema: &Schema,
+    wanted: &FeedSeries,
+) -> Result<SequenceOptions> {
     let needed = |what: &str, field: &str| {
-        Fault::new(codes::MISSING_FIELD, format!("`series` needs the {what}"))
-            .hint(format!("add `{field}` to `series`, or declare it at the source"))
+        Fault::new(codes::MISSING_FIELD, format!("`series` needs the {what}")).hint(format!(
+            "add `{field}` to `series`, or declare it at the source"
+        ))
     };
-    let of_sources = || pipeline.sources.iter().map(|source| source.keys.clone()).find(|keys| !keys.is_empty());
+    let of_sources = || {
+        pipeline
+            .sources
+            .iter()
+            .map(|source| source.keys.clone())
+            .find(|keys| !keys.is_empty())
+    };
     let keys = wanted.keys.clone().or_else(of_sources);
     let keys = keys.ok_or_else(|| needed("columns that tell series apart", "keys"))?;
-    let of_sources = || pipeline.sources.iter().find_map(|source| source.time.clone());
-    let time = wanted.time.clone().or_else(of_sources).ok_or_else(|| needed("column of times", "time"))?;
+    let of_sources = || {
+        pipeline
+            .sources
+            .iter()
+            .find_map(|source| source.time.clone())
+    };
+    let time = wanted
+        .time
+        .clone()
+        .or_else(of_sources)
+        .ok_or_else(|| needed("column of times", "time"))?;
     for name in keys.iter().chain([&time]) {
         check_plain_column(name, schema)?;
     }
     if wanted.steps == 0 {
-        return Err(Fault::new(codes::BAD_VALUE, "sequences of no steps hold nothing").hint("set `steps` to 1 or more"));
+        return Err(
+            Fault::new(codes::BAD_VALUE, "sequences of no steps hold nothing")
+                .hint("set `steps` to 1 or more"),
+        );
     }
     let data_type = schema.field_with_name(&time)?.data_type().clone();
-    let within = wanted.within.as_deref().map(|text| parse_ticks(text, &time, &data_type)).transpose()?;
-    Ok(SequenceOptions { steps: wanted.steps, keys, time: Some(time), within, delivered: Some(DELIVERED.to_owned()) })
+    let within = wanted
+        .within
+        .as_deref()
+        .map(|text| parse_ticks(text, &time, &data_type))
+        .transpose()?;
+    Ok(SequenceOptions {
+        steps: wanted.steps,
+        keys,
+        time: Some(time),
+        within,
+        delivered: Some(DELIVERED.to_owned()),
+    })
 }
 
 /// Refuses columns of lists and structs as names of series and groups.
 fn check_plain_column(name: &str, schema: &Schema) -> Result<()> {
-    let field = schema.field_with_name(name).map_err(|_| unknown_column(name, schema))?;
+    let field = schema
+        .field_with_name(name)
+        .map_err(|_| unknown_column(name, schema))?;
     if field.data_type().is_nested() {
-        let message = format!("`{name}` is {}, which cannot tell series apart", field.data_type());
+        let message = format!(
+            "`{name}` is {}, which cannot tell series apart",
+            field.data_type()
+        );
         return Err(Fault::new(codes::COLUMN_TYPE, message).column(name));
     }
     Ok(())
@@ -114,10 +197,13 @@ fn check_plain_column(name: &str, schema: &Schema) -> Result<()> {
 /// A length of time in ticks of the time column.
 fn parse_ticks(text: &str, time: &str, data_type: &DataType) -> Result<i64> {
     let bad = |message: String, hint: &str| Fault::new(codes::BAD_VALUE, message).hint(hint);
-    let of_integers = text.strip_suffix('t').and_then(|count| count.parse::<i64>().ok());
+    let of_integers = text
+        .strip_suffix('t')
+        .and_then(|count| count.parse::<i64>().ok());
     if data_type.is_integer() {
         let message = format!("`within: {text}` cannot be told from `{time}`, which is an integer");
-        return of_integers.ok_or_else(|| bad(message, "count its steps with the unit `t`, such as `28t`"));
+        return of_integers
+            .ok_or_else(|| bad(message, "count its steps with the unit `t`, such as `28t`"));
     }
     let per_second: i128 = match data_type {
         DataType::Date32 => 0,
@@ -131,21 +217,42 @@ fn parse_ticks(text: &str, time: &str, data_type: &DataType) -> Result<i64> {
         }
     };
     let seconds = parse_duration(text).map(|length| i128::from(length.as_secs()));
-    let seconds =
-        seconds.ok_or_else(|| bad(format!("`within: {text}` is no length of time"), "write 28d, 12h or 2w"))?;
-    let ticks = if per_second == 0 { seconds / 86_400 } else { seconds * per_second };
-    i64::try_from(ticks).map_err(|_| bad(format!("`within: {text}` is longer than `{time}` can tell"), "shorten it"))
+    let seconds = seconds.ok_or_else(|| {
+        bad(
+            format!("`within: {text}` is no length of time"),
+            "write 28d, 12h or 2w",
+        )
+    })?;
+    let ticks = if per_second == 0 {
+        seconds / 86_400
+    } else {
+        seconds * per_second
+    };
+    i64::try_from(ticks).map_err(|_| {
+        bad(
+            format!("`within: {text}` is longer than `{time}` can tell"),
+            "shorten it",
+        )
+    })
 }
 
 /// The label of the pipeline, where these rows have it.
 fn default_label(pipeline: &Pipeline, schema: &Schema) -> Option<FeatureColumn> {
     let column = &pipeline.label.as_ref()?.column;
-    schema.field_with_name(column).ok().map(|_| FeatureColumn::Column(column.clone()))
+    schema
+        .field_with_name(column)
+        .ok()
+        .map(|_| FeatureColumn::Column(column.clone()))
 }
 
 /// Columns that steps made which give ids.
 fn id_columns(bound: &BoundPipeline) -> BTreeSet<&String> {
-    let made = bound.ops.iter().filter(|op| op.label.rsplit('.').next().is_some_and(|kind| IDS.contains(&kind)));
+    let made = bound.ops.iter().filter(|op| {
+        op.label
+            .rsplit('.')
+            .next()
+            .is_some_and(|kind| IDS.contains(&kind))
+    });
     let fields = made.flat_map(|op| match &op.op {
         PlanOp::Map(map) => map.writes.as_slice(),
         _ => &[],
@@ -170,7 +277,9 @@ fn is_number(data_type: &DataType) -> bool {
 
 fn field(feature: &FeatureColumn, schema: &Schema, missing: Option<f64>) -> Result<FeatureField> {
     let name = feature.column();
-    let Ok(column) = schema.field_with_name(name) else { return Err(unknown_column(name, schema)) };
+    let Ok(column) = schema.field_with_name(name) else {
+        return Err(unknown_column(name, schema));
+    };
     let stored = match column.data_type() {
         DataType::FixedSizeList(_, width) => *width as u32,
         _ => 1,
@@ -180,7 +289,13 @@ fn field(feature: &FeatureColumn, schema: &Schema, missing: Option<f64>) -> Resu
         FeatureColumn::Detailed(more) => (more.width.unwrap_or(stored), more.missing),
     };
     if width == 0 {
-        return Err(Fault::new(codes::BAD_VALUE, format!("`{name}` has a width of 0")).column(name));
+        return Err(
+            Fault::new(codes::BAD_VALUE, format!("`{name}` has a width of 0")).column(name),
+        );
     }
-    Ok(FeatureField { width, missing: own.or(missing), ..FeatureField::new(name) })
+    Ok(FeatureField {
+        width,
+        missing: own.or(missing),
+        ..FeatureField::new(name)
+    })
 }

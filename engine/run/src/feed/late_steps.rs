@@ -8,7 +8,8 @@ use std::sync::Arc;
 use arrow::datatypes::{Field, Schema};
 use forebay_model::{IdBuilder, Result, logical_type};
 use forebay_plan::{
-    BaseDataset, BoundPipeline, ChainContext, ColumnTap, OpChain, OpId, OpStream, PlanOp, slice_for_columns,
+    BaseDataset, BoundPipeline, ChainContext, ColumnTap, OpChain, OpId, OpStream, PlanOp,
+    slice_for_columns,
 };
 use forebay_storage::ScanRequest;
 
@@ -29,7 +30,9 @@ pub(super) struct LateSteps {
 /// How many operations of its only stream a step shares with a step before it, if all others look at one row at a time.
 pub(crate) fn shared_operations(bound: &BoundPipeline, from: &str, before: &str) -> Option<usize> {
     let (flow, written) = (bound.flows.get(from)?, bound.flows.get(before)?);
-    let ([stream], [head]) = (flow.streams.as_slice(), written.streams.as_slice()) else { return None };
+    let ([stream], [head]) = (flow.streams.as_slice(), written.streams.as_slice()) else {
+        return None;
+    };
     let is_row_wise = |op: &usize| match &bound.ops[*op].op {
         PlanOp::Map(_) | PlanOp::Keep(_) | PlanOp::Expand(_) | PlanOp::Project(_) => true,
         PlanOp::Window(_) | PlanOp::Join(_) | PlanOp::Gather(_) => false,
@@ -49,14 +52,22 @@ pub(super) struct UntoldPart {
 impl LateSteps {
     /// Those of `from` after the rows of `before`, of which an output holds the visible columns; `None` where they
     /// cannot be applied late.
-    pub fn new(bound: &BoundPipeline, from: &str, before: &str, part: Option<UntoldPart>) -> Option<LateSteps> {
+    pub fn new(
+        bound: &BoundPipeline,
+        from: &str,
+        before: &str,
+        part: Option<UntoldPart>,
+    ) -> Option<LateSteps> {
         let shared = shared_operations(bound, from, before)?;
         let written = bound.flows.get(before)?.schema.clone();
         let mut bound = bound.clone();
         let mut ops = bound.flows.get(from)?.streams.first()?.ops[shared..].to_vec();
         let part = match part {
             None => None,
-            Some(UntoldPart { column: hidden, condition }) => {
+            Some(UntoldPart {
+                column: hidden,
+                condition,
+            }) => {
                 ops.splice(0..0, condition.map(|condition| condition.op));
                 let makes = |op: &usize| match &bound.ops[*op].op {
                     PlanOp::Map(map) => map.writes.iter().any(|field| *field.name() == hidden),
@@ -68,8 +79,15 @@ impl LateSteps {
         };
         bound.bases.push(BaseDataset::Source(before.to_owned()));
         bound.base_schemas.push(written);
-        let stream = OpStream { base: bound.bases.len() - 1, ops };
-        Some(LateSteps { bound, stream, part })
+        let stream = OpStream {
+            base: bound.bases.len() - 1,
+            ops,
+        };
+        Some(LateSteps {
+            bound,
+            stream,
+            part,
+        })
     }
 
     /// Whether the columns of an output have the types that they had when they were written.
@@ -77,14 +95,21 @@ impl LateSteps {
         let mut fields = self.bound.base_schemas[self.stream.base].fields().iter();
         let same = |field: &Arc<Field>| {
             let there = output.field_with_name(field.name());
-            there.is_ok_and(|there| logical_type(there.data_type()) == logical_type(field.data_type()))
+            there.is_ok_and(|there| {
+                logical_type(there.data_type()) == logical_type(field.data_type())
+            })
         };
         fields.all(same)
     }
 
     /// Whether it decides which rows there are.
     fn changes_rows(&self) -> bool {
-        self.part.is_some() || self.stream.ops.iter().any(|op| self.bound.ops[*op].op.changes_rows())
+        self.part.is_some()
+            || self
+                .stream
+                .ops
+                .iter()
+                .any(|op| self.bound.ops[*op].op.changes_rows())
     }
 }
 
@@ -117,12 +142,30 @@ impl FeedPlanner<'_> {
         if flagged {
             columns.extend(late.part.clone());
         }
-        let wanted: Vec<&str> = columns.iter().chain(&late.part).map(String::as_str).collect();
+        let wanted: Vec<&str> = columns
+            .iter()
+            .chain(&late.part)
+            .map(String::as_str)
+            .collect();
         let (ops, base_columns) = slice_for_columns(&late.bound, &late.stream, &wanted);
-        let want = ColumnTap { after: late.stream.ops.len(), columns, part };
+        let want = ColumnTap {
+            after: late.stream.ops.len(),
+            columns,
+            part,
+        };
         let finding = |ask| self.state.finding(self.program, ask);
-        let told = ChainContext { finding: &finding, row_order: &|op| self.state.row_order(op) };
-        let chain = OpChain::new(&late.bound, &late.stream, &ops, &base_columns, &[want], told)?;
+        let told = ChainContext {
+            finding: &finding,
+            row_order: &|op| self.state.row_order(op),
+        };
+        let chain = OpChain::new(
+            &late.bound,
+            &late.stream,
+            &ops,
+            &base_columns,
+            &[want],
+            told,
+        )?;
         let request = ScanRequest {
             columns: base_columns,
             schema: committed.input.dataset.schema.clone(),
@@ -131,7 +174,13 @@ impl FeedPlanner<'_> {
             row_keys: false,
         };
         let transform = RowTransform::Chain(Box::new(chain));
-        Ok(ScanPlan { input: committed.input.clone(), request, transform, places, flagged })
+        Ok(ScanPlan {
+            input: committed.input.clone(),
+            request,
+            transform,
+            places,
+            flagged,
+        })
     }
 
     /// The same with nothing but what decides which rows there are; `None` where nothing does.

@@ -39,7 +39,13 @@ impl FeedSource {
         let asks = Arc::new(StageSpec::Feed(Box::new(job)));
         let away = |(number, here)| {
             let (cluster, asks, interrupt) = (cluster.clone(), asks.clone(), interrupt.clone());
-            Arc::new(RemoteBlocks { cluster, asks, number, here, interrupt }) as Arc<dyn BlockSource>
+            Arc::new(RemoteBlocks {
+                cluster,
+                asks,
+                number,
+                here,
+                interrupt,
+            }) as Arc<dyn BlockSource>
         };
         self.blocks = self.blocks.into_iter().enumerate().map(away).collect();
         Ok(self)
@@ -51,10 +57,23 @@ impl BlockSource for RemoteBlocks {
         self.here.dataset()
     }
 
-    fn read(&self, block: u32, _: &[String], rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>) -> Result<Duration> {
+    fn read(
+        &self,
+        block: u32,
+        _: &[String],
+        rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
+    ) -> Result<Duration> {
         let cost = self.here.dataset().block(block).bytes.max(1);
-        let task = TaskSpec { cost, after: None, what: TaskKind::Read { dataset: self.number, block } };
-        self.cluster.read_rows(&self.asks, task, &self.interrupt, rows)
+        let task = TaskSpec {
+            cost,
+            after: None,
+            what: TaskKind::Read {
+                dataset: self.number,
+                block,
+            },
+        };
+        self.cluster
+            .read_rows(&self.asks, task, &self.interrupt, rows)
     }
 
     fn block_id(&self, block: u32) -> Option<ContentId> {

@@ -33,7 +33,12 @@ impl FeedPlanner<'_> {
         });
         let threads = self.session.options.threads.max(1);
         self.load_or_compute(id.finish(), blocks.len(), &mut || {
-            count_block_rows(&self.io, counting.as_deref().unwrap_or(readings), blocks, threads)
+            count_block_rows(
+                &self.io,
+                counting.as_deref().unwrap_or(readings),
+                blocks,
+                threads,
+            )
         })
     }
 
@@ -43,13 +48,22 @@ impl FeedPlanner<'_> {
         let mut changes = work.part.is_some();
         for scan in &work.scans {
             let stream = self.stream(scan)?;
-            let (ops, base_columns) = slice_for_columns(self.bound(), stream, &with_part(&[], work));
-            changes |= ops.iter().any(|at| self.bound().ops[stream.ops[*at]].op.changes_rows());
+            let (ops, base_columns) =
+                slice_for_columns(self.bound(), stream, &with_part(&[], work));
+            changes |= ops
+                .iter()
+                .any(|at| self.bound().ops[stream.ops[*at]].op.changes_rows());
             let chain = self.chain(stream, &ops, &base_columns, &[], work.part.clone())?;
             let input = self.state.input(self.program, scan.base)?.clone();
             let request = self.request(scan, base_columns)?;
             let transform = RowTransform::Chain(Box::new(chain));
-            readings.push(ScanPlan { input, request, transform, places: Vec::new(), flagged: false });
+            readings.push(ScanPlan {
+                input,
+                request,
+                transform,
+                places: Vec::new(),
+                flagged: false,
+            });
         }
         Ok(changes.then_some(readings))
     }

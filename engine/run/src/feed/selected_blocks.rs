@@ -57,7 +57,10 @@ impl FeedSource {
     }
 
     /// The blocks that are new, and a sample of the others; `None` where blocks have no names.
-    pub(crate) fn select(&self, selection: &BlockSelection<'_>) -> Option<(FeedSource, SelectedRows)> {
+    pub(crate) fn select(
+        &self,
+        selection: &BlockSelection<'_>,
+    ) -> Option<(FeedSource, SelectedRows)> {
         let mut rows = SelectedRows::default();
         let mut selected = self.clone();
         for blocks in &mut selected.blocks {
@@ -88,7 +91,11 @@ impl SelectedBlocks {
             let own = all.block_rows(block);
             rows.all += own;
             if selection.seen.contains(&block_name(id, own)) {
-                old.push(OldBlock { id, block, rows: own });
+                old.push(OldBlock {
+                    id,
+                    block,
+                    rows: own,
+                });
             } else {
                 rows.new += own;
                 chosen.push(block);
@@ -114,9 +121,16 @@ impl SelectedBlocks {
         chosen.iter().for_each(|block| {
             fingerprint.bytes(&block.to_le_bytes());
         });
-        let blocks: Vec<_> = chosen.iter().map(|block| all.block(*block).clone()).collect();
+        let blocks: Vec<_> = chosen
+            .iter()
+            .map(|block| all.block(*block).clone())
+            .collect();
         let dataset = BlockDataset::new(fingerprint.finish(), blocks);
-        Some(SelectedBlocks { inner, chosen, dataset })
+        Some(SelectedBlocks {
+            inner,
+            chosen,
+            dataset,
+        })
     }
 }
 
@@ -135,7 +149,10 @@ impl BlockSource for SelectedBlocks {
     }
 
     fn announce(&self, blocks: &[u32]) {
-        let blocks: Vec<u32> = blocks.iter().map(|block| self.chosen[*block as usize]).collect();
+        let blocks: Vec<u32> = blocks
+            .iter()
+            .map(|block| self.chosen[*block as usize])
+            .collect();
         self.inner.announce(&blocks);
     }
 

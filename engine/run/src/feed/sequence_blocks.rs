@@ -39,7 +39,11 @@ pub(super) struct PieceSummary {
 }
 
 /// Finds out about a piece, whose columns are the keys, the time, and which rows are delivered.
-pub(super) fn summarize_piece(reading: &ScanPlan, span: &Span, chunks: ChunkIterator) -> Result<PieceSummary> {
+pub(super) fn summarize_piece(
+    reading: &ScanPlan,
+    span: &Span,
+    chunks: ChunkIterator,
+) -> Result<PieceSummary> {
     let mut facts = PieceSummary::default();
     let mut sorted = true;
     reading.each(span, chunks, &mut |arrays, rows, delivered| {
@@ -48,16 +52,32 @@ pub(super) fn summarize_piece(reading: &ScanPlan, span: &Span, chunks: ChunkIter
         }
         let (keys, time) = arrays.split_at(arrays.len() - 1);
         let (keys, times) = (encode_keys(keys)?, time_ticks(&time[0])?);
-        let row = |at: usize| (keys.as_ref().map_or(&[][..], |keys| keys.row(at).data()), times.value(at));
+        let row = |at: usize| {
+            (
+                keys.as_ref().map_or(&[][..], |keys| keys.row(at).data()),
+                times.value(at),
+            )
+        };
         let owned = |at: usize| (row(at).0.to_vec(), row(at).1);
         facts.delivered += delivered.map_or(rows, BooleanArray::true_count) as u64;
         facts.rows += rows as u64;
-        let (first, last) = times.values().iter().fold((i64::MAX, i64::MIN), |(a, b), t| (a.min(*t), b.max(*t)));
-        facts.times = Some(facts.times.map_or((first, last), |known| (known.0.min(first), known.1.max(last))));
+        let (first, last) = times
+            .values()
+            .iter()
+            .fold((i64::MAX, i64::MIN), |(a, b), t| (a.min(*t), b.max(*t)));
+        facts.times = Some(facts.times.map_or((first, last), |known| {
+            (known.0.min(first), known.1.max(last))
+        }));
         sorted = sorted
-            && facts.ends.as_ref().is_none_or(|[_, last]| (last.0.as_slice(), last.1) <= row(0))
+            && facts
+                .ends
+                .as_ref()
+                .is_none_or(|[_, last]| (last.0.as_slice(), last.1) <= row(0))
             && (1..rows).all(|at| row(at - 1) <= row(at));
-        let first = facts.ends.take().map_or_else(|| owned(0), |[first, _]| first);
+        let first = facts
+            .ends
+            .take()
+            .map_or_else(|| owned(0), |[first, _]| first);
         facts.ends = Some([first, owned(rows - 1)]);
         Ok(ControlFlow::Continue(()))
     })?;
@@ -72,20 +92,37 @@ fn encode_keys(keys: &[ArrayRef]) -> Result<Option<Rows>> {
     if keys.is_empty() {
         return Ok(None);
     }
-    let plain = keys.iter().map(|key| canonical_keys(&cast(key, &logical_type(key.data_type()))?));
+    let plain = keys
+        .iter()
+        .map(|key| canonical_keys(&cast(key, &logical_type(key.data_type()))?));
     let plain = plain.collect::<Result<Vec<_>>>()?;
-    let fields = plain.iter().map(|key| SortField::new(key.data_type().clone())).collect();
+    let fields = plain
+        .iter()
+        .map(|key| SortField::new(key.data_type().clone()))
+        .collect();
     Ok(Some(RowConverter::new(fields)?.convert_columns(&plain)?))
 }
 
 /// Times in their own ticks.
 fn time_ticks(times: &ArrayRef) -> Result<Int64Array> {
-    if times.logical_nulls().is_some_and(|nulls| nulls.null_count() > 0) {
-        let fault = Fault::new(codes::BAD_ROW, "rows without a time have no place in a sequence");
+    if times
+        .logical_nulls()
+        .is_some_and(|nulls| nulls.null_count() > 0)
+    {
+        let fault = Fault::new(
+            codes::BAD_ROW,
+            "rows without a time have no place in a sequence",
+        );
         return Err(fault.hint("filter such rows before"));
     }
-    let whole = if *times.data_type() == DataType::Date32 { &cast(times, &DataType::Int32)? } else { times };
-    Ok(cast(whole, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+    let whole = if *times.data_type() == DataType::Date32 {
+        &cast(times, &DataType::Int32)?
+    } else {
+        times
+    };
+    Ok(cast(whole, &DataType::Int64)?
+        .as_primitive::<Int64Type>()
+        .clone())
 }
 
 /// A block: its own pieces, and what is read of those before.
@@ -133,16 +170,33 @@ impl SequenceBlocks {
         let shares: Vec<f64> = readings.iter().map(read_share).collect();
         let of_block = |block: &HistoryBlock| {
             let own = &facts[block.own.clone()];
-            let (rows, delivered) = own.iter().fold((0, 0), |sum, one| (sum.0 + one.rows, sum.1 + one.delivered));
+            let (rows, delivered) = own
+                .iter()
+                .fold((0, 0), |sum, one| (sum.0 + one.rows, sum.1 + one.delivered));
             let before: u64 = facts[block.before.clone()].iter().map(|one| one.rows).sum();
             let read = pieces[block.before.start..block.own.end].iter();
-            let bytes = read.map(|(reading, span)| (span.bytes() as f64 * shares[*reading]) as u64).sum();
+            let bytes = read
+                .map(|(reading, span)| (span.bytes() as f64 * shares[*reading]) as u64)
+                .sum();
             let times = own.iter().filter_map(|one| one.times);
             let time = times.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
-            DatasetBlock { rows: delivered, halo: before.min(block.last) + rows - delivered, bytes, time }
+            DatasetBlock {
+                rows: delivered,
+                halo: before.min(block.last) + rows - delivered,
+                bytes,
+                time,
+            }
         };
-        let dataset = BlockDataset::new(fingerprint, blocks.iter().map(of_block).collect::<Vec<_>>());
-        Ok(SequenceBlocks { io, readings, pieces, blocks, time: cut.time, dataset })
+        let dataset =
+            BlockDataset::new(fingerprint, blocks.iter().map(of_block).collect::<Vec<_>>());
+        Ok(SequenceBlocks {
+            io,
+            readings,
+            pieces,
+            blocks,
+            time: cut.time,
+            dataset,
+        })
     }
 
     /// Gives the rows of a piece in the order of the feed's columns, with those that are delivered.
@@ -158,15 +212,22 @@ impl SequenceBlocks {
         let mut flow = ControlFlow::Continue(());
         let chunks = reading.open(&self.io, span)?;
         reading.each(span, chunks, &mut |arrays, rows, delivered| {
-            let mut columns: Vec<ArrayRef> = reading.places.iter().map(|place| arrays[*place].clone()).collect();
+            let mut columns: Vec<ArrayRef> = reading
+                .places
+                .iter()
+                .map(|place| arrays[*place].clone())
+                .collect();
             let flags = match delivered {
-                Some(delivered) if own && delivered.null_count() > 0 => prep_null_mask_filter(delivered),
+                Some(delivered) if own && delivered.null_count() > 0 => {
+                    prep_null_mask_filter(delivered)
+                }
                 Some(delivered) if own => delivered.clone(),
                 _ => BooleanArray::from(vec![own; rows]),
             };
             columns.push(Arc::new(flags));
             let fields = names.iter().zip(&columns);
-            let fields = fields.map(|(name, array)| Field::new(name, array.data_type().clone(), true));
+            let fields =
+                fields.map(|(name, array)| Field::new(name, array.data_type().clone(), true));
             let schema = Schema::new(fields.collect::<Vec<_>>());
             flow = give(RecordBatch::try_new(Arc::new(schema), columns)?)?;
             Ok(flow)
@@ -193,7 +254,8 @@ fn cut_blocks(
     if !by_series {
         check_time_order(facts, &filled, label)?;
         if series.within.is_none() {
-            let message = "rows lie in order of time, and nothing says how far back their steps reach";
+            let message =
+                "rows lie in order of time, and nothing says how far back their steps reach";
             return Err(Fault::new(codes::MISSING_FIELD, message)
                 .hint("add `within` to `series`, such as `within: 28d`; or write the rows series by series"));
         }
@@ -204,15 +266,32 @@ fn cut_blocks(
         let before = if by_series {
             preceding_pieces(facts, &filled[..=next], series.steps)
         } else {
-            let since =
-                facts[start].times.map_or(i64::MIN, |(first, _)| first.saturating_sub(series.within.unwrap_or(0)));
+            let since = facts[start].times.map_or(i64::MIN, |(first, _)| {
+                first.saturating_sub(series.within.unwrap_or(0))
+            });
             let reached = |at: &&usize| facts[**at].times.is_some_and(|(_, last)| last >= since);
-            let first = filled[..next].iter().find(reached).copied().unwrap_or(start);
-            HistoryBlock { before: first..start, own: start..start, last: u64::MAX, since: Some(since) }
+            let first = filled[..next]
+                .iter()
+                .find(reached)
+                .copied()
+                .unwrap_or(start);
+            HistoryBlock {
+                before: first..start,
+                own: start..start,
+                last: u64::MAX,
+                since: Some(since),
+            }
         };
-        let history: u64 = facts[before.before.clone()].iter().map(|one| one.rows).sum();
+        let history: u64 = facts[before.before.clone()]
+            .iter()
+            .map(|one| one.rows)
+            .sum();
         // What comes from afar is read for as many rows of its own, or the feed would read little else.
-        let wanted = if by_series { wanted } else { wanted.max(history) };
+        let wanted = if by_series {
+            wanted
+        } else {
+            wanted.max(history)
+        };
         let mut rows = 0;
         while let Some(&at) = filled.get(next)
             && rows < wanted
@@ -220,7 +299,10 @@ fn cut_blocks(
             rows += facts[at].rows;
             next += 1;
         }
-        blocks.push(HistoryBlock { own: start..filled[next - 1] + 1, ..before });
+        blocks.push(HistoryBlock {
+            own: start..filled[next - 1] + 1,
+            ..before
+        });
     }
     Ok(blocks)
 }
@@ -236,14 +318,26 @@ fn preceding_pieces(facts: &[PieceSummary], filled: &[usize], steps: u32) -> His
         }
         (first, rows) = (at, rows + facts[at].rows);
     }
-    HistoryBlock { before: first..start, own: start..start, last: wanted, since: None }
+    HistoryBlock {
+        before: first..start,
+        own: start..start,
+        last: wanted,
+        since: None,
+    }
 }
 
-fn check_time_order(facts: &[PieceSummary], filled: &[usize], label: &dyn Fn(usize) -> String) -> Result<()> {
-    let overlap = filled.windows(2).find(|pair| match (facts[pair[0]].times, facts[pair[1]].times) {
-        (Some((_, last)), Some((first, _))) => last > first,
-        _ => true,
-    });
+fn check_time_order(
+    facts: &[PieceSummary],
+    filled: &[usize],
+    label: &dyn Fn(usize) -> String,
+) -> Result<()> {
+    let overlap =
+        filled
+            .windows(2)
+            .find(|pair| match (facts[pair[0]].times, facts[pair[1]].times) {
+                (Some((_, last)), Some((first, _))) => last > first,
+                _ => true,
+            });
     let Some(pair) = overlap else { return Ok(()) };
     let message = format!(
         "sequences need rows that lie series by series or in order of time: {} goes back behind the end of {}",
@@ -273,7 +367,10 @@ impl BlockSource for SequenceBlocks {
             let _ = self.read_piece(at, columns, false, &mut |batch| {
                 let batch = match block.since {
                     Some(since) => {
-                        let late = gt_eq(&time_ticks(batch.column(self.time))?, &Int64Array::new_scalar(since))?;
+                        let late = gt_eq(
+                            &time_ticks(batch.column(self.time))?,
+                            &Int64Array::new_scalar(since),
+                        )?;
                         filter_record_batch(&batch, &late)?
                     }
                     None => batch,
@@ -298,7 +395,10 @@ impl BlockSource for SequenceBlocks {
             }
         }
         for at in block.own.clone() {
-            if self.read_piece(at, columns, true, &mut |batch| Ok(rows(batch)))?.is_break() {
+            if self
+                .read_piece(at, columns, true, &mut |batch| Ok(rows(batch)))?
+                .is_break()
+            {
                 break;
             }
         }
@@ -308,6 +408,8 @@ impl BlockSource for SequenceBlocks {
     fn locate_fault(&self, block: u32, fault: Fault) -> Fault {
         let block = &self.blocks[block as usize];
         let first = self.pieces[block.before.start].1.label();
-        fault.note(format!("rows count from the first that the feed read of {first}, series' history included"))
+        fault.note(format!(
+            "rows count from the first that the feed read of {first}, series' history included"
+        ))
     }
 }

@@ -49,7 +49,8 @@ pub(super) struct ScanPlan {
 
 /// Takes columns, how many rows they have, and which of these are of the part that is wanted, where it is
 /// not all of them.
-pub(super) type EmitColumns<'a> = dyn FnMut(&[ArrayRef], usize, Option<&BooleanArray>) -> Result<ControlFlow<()>> + 'a;
+pub(super) type EmitColumns<'a> =
+    dyn FnMut(&[ArrayRef], usize, Option<&BooleanArray>) -> Result<ControlFlow<()>> + 'a;
 
 /// Blocks of rows of a pipeline.
 pub(super) struct SourceBlocks {
@@ -76,21 +77,30 @@ impl ScanPlan {
                 RowTransform::Chain(chain) => {
                     chain.run(std::slice::from_ref(&chunk), &mut carry, &mut |_, input| {
                         flow = match input.columns.split_last().filter(|_| self.flagged) {
-                            Some((flags, columns)) => give(columns, input.rows, Some(as_flags(flags)?))?,
+                            Some((flags, columns)) => {
+                                give(columns, input.rows, Some(as_flags(flags)?))?
+                            }
                             None => give(input.columns, input.rows, None)?,
                         };
                         Ok(())
                     })?;
                 }
-                RowTransform::Kept(None) => flow = give(chunk.batch.columns(), chunk.batch.num_rows(), None)?,
+                RowTransform::Kept(None) => {
+                    flow = give(chunk.batch.columns(), chunk.batch.num_rows(), None)?
+                }
                 RowTransform::Kept(Some(condition)) if self.flagged => {
                     let keep = condition.holds(&chunk)?;
-                    flow = give(chunk.batch.columns(), chunk.batch.num_rows(), Some(as_flags(&keep)?))?;
+                    flow = give(
+                        chunk.batch.columns(),
+                        chunk.batch.num_rows(),
+                        Some(as_flags(&keep)?),
+                    )?;
                 }
                 RowTransform::Kept(Some(condition)) => {
                     let keep = condition.holds(&chunk)?;
                     let keep = as_flags(&keep)?;
-                    let kept = filter_record_batch(&chunk.batch, &and_kleene(keep, &is_not_null(keep)?)?)?;
+                    let kept =
+                        filter_record_batch(&chunk.batch, &and_kleene(keep, &is_not_null(keep)?)?)?;
                     flow = give(kept.columns(), kept.num_rows(), None)?;
                 }
             }
@@ -114,14 +124,23 @@ impl ScanPlan {
 impl RowCondition {
     /// Of which rows it holds.
     fn holds(&self, chunk: &Chunk) -> Result<ArrayRef> {
-        let columns: Vec<ArrayRef> = self.reads.iter().map(|place| chunk.batch.column(*place).clone()).collect();
+        let columns: Vec<ArrayRef> = self
+            .reads
+            .iter()
+            .map(|place| chunk.batch.column(*place).clone())
+            .collect();
         let results = (self.kernel)(&columns, chunk.batch.num_rows())?;
-        results.get(self.output).cloned().ok_or_else(|| Fault::internal("a part of the split is no condition"))
+        results
+            .get(self.output)
+            .cloned()
+            .ok_or_else(|| Fault::internal("a part of the split is no condition"))
     }
 }
 
 fn as_flags(flags: &ArrayRef) -> Result<&BooleanArray> {
-    flags.as_boolean_opt().ok_or_else(|| Fault::internal("a part of the split is no condition"))
+    flags
+        .as_boolean_opt()
+        .ok_or_else(|| Fault::internal("a part of the split is no condition"))
 }
 
 /// The pieces of all readings, in order. With `rows_max`, pieces of no more rows where the format can skip to a row.
@@ -132,8 +151,14 @@ pub(super) fn cut_pieces(
 ) -> Result<Vec<(usize, Span)>> {
     let mut blocks = Vec::new();
     for (number, reading) in readings.iter().enumerate() {
-        let runs = rows_max.map(|rows_max| RowRuns { rows_max, columns: &reading.request.columns });
-        let spans = reading.input.source.split_spans(io, &reading.input.dataset.spans, runs)?;
+        let runs = rows_max.map(|rows_max| RowRuns {
+            rows_max,
+            columns: &reading.request.columns,
+        });
+        let spans = reading
+            .input
+            .source
+            .split_spans(io, &reading.input.dataset.spans, runs)?;
         blocks.extend(spans.into_iter().map(|span| (number, span)));
     }
     Ok(blocks)
@@ -146,7 +171,9 @@ pub(super) fn count_block_rows(
     blocks: &[(usize, Span)],
     threads: usize,
 ) -> Result<Vec<u64>> {
-    inspect_blocks(io, readings, blocks, threads, &|reading, span, chunks| reading.rows(span, chunks))
+    inspect_blocks(io, readings, blocks, threads, &|reading, span, chunks| {
+        reading.rows(span, chunks)
+    })
 }
 
 /// What is found out about each block.
@@ -176,7 +203,12 @@ struct BlockScans {
 }
 
 impl BlockScans {
-    fn new(io: StorageClient, readings: &[ScanPlan], blocks: Vec<(usize, Span)>, threads: usize) -> BlockScans {
+    fn new(
+        io: StorageClient,
+        readings: &[ScanPlan],
+        blocks: Vec<(usize, Span)>,
+        threads: usize,
+    ) -> BlockScans {
         let mut spans: Vec<Vec<Span>> = readings.iter().map(|_| Vec::new()).collect();
         let place = |(reading, span): (usize, Span)| {
             spans[reading].push(span);
@@ -184,11 +216,25 @@ impl BlockScans {
         };
         let places = blocks.into_iter().map(place).collect();
         let input = |(reading, spans): (&ScanPlan, Vec<Span>)| {
-            let dataset = Arc::new(Dataset { spans, ..reading.input.dataset.as_ref().clone() });
-            (SourceInput { dataset, ..reading.input.clone() }, Arc::new(reading.request.clone()))
+            let dataset = Arc::new(Dataset {
+                spans,
+                ..reading.input.dataset.as_ref().clone()
+            });
+            (
+                SourceInput {
+                    dataset,
+                    ..reading.input.clone()
+                },
+                Arc::new(reading.request.clone()),
+            )
         };
         let inputs = readings.iter().zip(spans).map(input).collect();
-        BlockScans { io, inputs, places, ahead: ReadAhead::new(threads) }
+        BlockScans {
+            io,
+            inputs,
+            places,
+            ahead: ReadAhead::new(threads),
+        }
     }
 
     /// The reading of a block, and its span.
@@ -202,14 +248,22 @@ impl BlockScans {
         self.ahead.plan(blocks.map(|at| {
             let (reading, span) = self.places[at];
             let (input, request) = self.inputs[reading].clone();
-            (at, PlannedSpan { input, span, request })
+            (
+                at,
+                PlannedSpan {
+                    input,
+                    span,
+                    request,
+                },
+            )
         }))
     }
 
     fn open(&self, at: usize) -> Result<ChunkIterator> {
         let (reading, span) = self.block(at);
         let (input, request) = &self.inputs[reading];
-        self.ahead.take(&self.io, at, || input.source.open(&self.io, span, request))
+        self.ahead
+            .take(&self.io, at, || input.source.open(&self.io, span, request))
     }
 }
 
@@ -228,11 +282,21 @@ impl SourceBlocks {
             let watched = &readings[*reading].input.dataset.watched;
             let place = time.and_then(|time| watched.iter().position(|name| name == time));
             let bytes = (span.bytes() as f64 * shares[*reading]) as u64;
-            DatasetBlock { rows: *rows, halo: 0, bytes, time: place.and_then(|place| time_extent(span, place)) }
+            DatasetBlock {
+                rows: *rows,
+                halo: 0,
+                bytes,
+                time: place.and_then(|place| time_extent(span, place)),
+            }
         });
         let dataset = BlockDataset::new(fingerprint, blocks_of.collect::<Vec<_>>());
         let scans = BlockScans::new(io, &readings, blocks, BLOCKS_OPEN_MIN);
-        SourceBlocks { readings, scans, dataset, ids: Vec::new() }
+        SourceBlocks {
+            readings,
+            scans,
+            dataset,
+            ids: Vec::new(),
+        }
     }
 
     /// Names the stored rows of each block.
@@ -243,7 +307,10 @@ impl SourceBlocks {
 
 /// Which part of the stored bytes is read.
 pub(super) fn read_share(reading: &ScanPlan) -> f64 {
-    reading.input.dataset.share_of_columns(&reading.request.columns)
+    reading
+        .input
+        .dataset
+        .share_of_columns(&reading.request.columns)
 }
 
 fn time_extent(span: &Span, place: usize) -> Option<(i64, i64)> {
@@ -268,7 +335,9 @@ impl BlockSource for SourceBlocks {
         let reading = &self.readings[reading];
         let before = storage_wait();
         let chunks = self.scans.open(block as usize)?;
-        reading.each(span, chunks, &mut |arrays, count, _| Ok(rows(feed_batch(reading, columns, arrays, count)?)))?;
+        reading.each(span, chunks, &mut |arrays, count, _| {
+            Ok(rows(feed_batch(reading, columns, arrays, count)?))
+        })?;
         Ok(storage_wait() - before)
     }
 
@@ -283,14 +352,33 @@ impl BlockSource for SourceBlocks {
 
     fn locate_fault(&self, block: u32, fault: Fault) -> Fault {
         let (_, span) = self.scans.block(block as usize);
-        fault.note(format!("rows count from the first that the feed got of {}", span.label()))
+        fault.note(format!(
+            "rows count from the first that the feed got of {}",
+            span.label()
+        ))
     }
 }
 
 /// The columns in the order of the feed; one may be there twice.
-fn feed_batch(reading: &ScanPlan, columns: &[String], arrays: &[ArrayRef], rows: usize) -> Result<RecordBatch> {
-    let picked: Vec<ArrayRef> = reading.places.iter().map(|place| arrays[*place].clone()).collect();
-    let fields = columns.iter().zip(&picked).map(|(name, array)| Field::new(name, array.data_type().clone(), true));
+fn feed_batch(
+    reading: &ScanPlan,
+    columns: &[String],
+    arrays: &[ArrayRef],
+    rows: usize,
+) -> Result<RecordBatch> {
+    let picked: Vec<ArrayRef> = reading
+        .places
+        .iter()
+        .map(|place| arrays[*place].clone())
+        .collect();
+    let fields = columns
+        .iter()
+        .zip(&picked)
+        .map(|(name, array)| Field::new(name, array.data_type().clone(), true));
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields.collect::<Vec<_>>())), picked, &options)?)
+    Ok(RecordBatch::try_new_with_options(
+        Arc::new(Schema::new(fields.collect::<Vec<_>>())),
+        picked,
+        &options,
+    )?)
 }

@@ -64,15 +64,27 @@ impl OutputComparison<'_> {
     /// Compares the files of two directories.
     pub fn run(&self, plain: &str, other: &str) -> Result<SinkComparison> {
         let (mut plain, mut other) = (self.open(plain)?, self.open(other)?);
-        let mut found = SinkComparison { sink: String::new(), rows: 0, columns: 0, moved: Vec::new(), misplaced: None };
+        let mut found = SinkComparison {
+            sink: String::new(),
+            rows: 0,
+            columns: 0,
+            moved: Vec::new(),
+            misplaced: None,
+        };
         loop {
             let rows = plain.fill()?.min(other.fill()?);
             if rows == 0 {
-                let left = |past: &PastRows<'_>| (past.batch.num_rows() > 0).then(|| self.name(&past.batch, 0));
+                let left = |past: &PastRows<'_>| {
+                    (past.batch.num_rows() > 0).then(|| self.name(&past.batch, 0))
+                };
                 let (here, there) = (left(&plain), left(&other));
                 if here.is_some() || there.is_some() {
                     let (found_row, other) = (here.transpose()?, there.transpose()?);
-                    found.misplaced = Some(RowMismatch { row: found.rows, found: found_row, other });
+                    found.misplaced = Some(RowMismatch {
+                        row: found.rows,
+                        found: found_row,
+                        other,
+                    });
                 }
                 return Ok(found);
             }
@@ -83,32 +95,54 @@ impl OutputComparison<'_> {
     }
 
     fn open<'s>(&'s self, dir: &str) -> Result<PastRows<'s>> {
-        let source = self.connectors.source("parquet", &json!({ "path": literal_path(dir) }))?;
+        let source = self
+            .connectors
+            .source("parquet", &json!({ "path": literal_path(dir) }))?;
         let dataset = source.discover(self.io, &[])?;
         let request = ScanRequest::of_all_columns(&dataset.schema);
-        let chunks = dataset.spans.into_iter().map(move |span| source.open(self.io, &span, &request));
+        let chunks = dataset
+            .spans
+            .into_iter()
+            .map(move |span| source.open(self.io, &span, &request));
         let batch = RecordBatch::new_empty(Arc::new(Schema::empty()));
-        Ok(PastRows { compared: self, chunks: Box::new(chunks), open: None, batch })
+        Ok(PastRows {
+            compared: self,
+            chunks: Box::new(chunks),
+            open: None,
+            batch,
+        })
     }
 
     /// The rows at or before the time, every column in its logical type.
     fn past(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let times = ticks(batch.column(batch.schema().index_of(&self.time)?))?;
-        let keep: BooleanArray = times.iter().map(|time| Some(time.is_some_and(|time| time <= self.last))).collect();
+        let keep: BooleanArray = times
+            .iter()
+            .map(|time| Some(time.is_some_and(|time| time <= self.last)))
+            .collect();
         let (mut fields, mut columns) = (Vec::new(), Vec::new());
         for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
             let column = cast(column, &logical_type(column.data_type()))?;
             fields.push(Field::new(field.name(), column.data_type().clone(), true));
             columns.push(column);
         }
-        Ok(filter_record_batch(&RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?, &keep)?)
+        Ok(filter_record_batch(
+            &RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?,
+            &keep,
+        )?)
     }
 
     /// Compares as many rows of both; whether other rows were found, so that no more can be compared.
-    fn rows(&self, plain: &RecordBatch, other: &RecordBatch, found: &mut SinkComparison) -> Result<bool> {
+    fn rows(
+        &self,
+        plain: &RecordBatch,
+        other: &RecordBatch,
+        found: &mut SinkComparison,
+    ) -> Result<bool> {
         let who: Vec<&str> = self.who(plain).collect();
         let moved_from = |name: &str| -> Result<Option<usize>> {
-            let (Some(a), Some(b)) = (plain.column_by_name(name), other.column_by_name(name)) else {
+            let (Some(a), Some(b)) = (plain.column_by_name(name), other.column_by_name(name))
+            else {
                 return Ok(Some(0));
             };
             Ok(first_difference(a, b))
@@ -119,22 +153,39 @@ impl OutputComparison<'_> {
         }
         if let Some(row) = elsewhere {
             let (here, there) = (self.name(plain, row)?, self.name(other, row)?);
-            found.misplaced = Some(RowMismatch { row: found.rows + row as u64, found: Some(here), other: Some(there) });
+            found.misplaced = Some(RowMismatch {
+                row: found.rows + row as u64,
+                found: Some(here),
+                other: Some(there),
+            });
             return Ok(true);
         }
         let schema = plain.schema();
         let names = schema.fields().iter().map(|field| field.name());
-        let compared: Vec<&String> = names.filter(|name| self.counts(name) && !who.contains(&name.as_str())).collect();
+        let compared: Vec<&String> = names
+            .filter(|name| self.counts(name) && !who.contains(&name.as_str()))
+            .collect();
         for name in &compared {
-            let Some(first) = moved_from(name)? else { continue };
-            let (Some(a), Some(b)) = (plain.column_by_name(name), other.column_by_name(name)) else { continue };
-            let rows = (first..a.len()).filter(|row| a.slice(*row, 1) != b.slice(*row, 1)).count() as u64;
+            let Some(first) = moved_from(name)? else {
+                continue;
+            };
+            let (Some(a), Some(b)) = (plain.column_by_name(name), other.column_by_name(name))
+            else {
+                continue;
+            };
+            let rows = (first..a.len())
+                .filter(|row| a.slice(*row, 1) != b.slice(*row, 1))
+                .count() as u64;
             match found.moved.iter_mut().find(|moved| moved.column == **name) {
                 Some(moved) => moved.rows += rows,
                 None => found.moved.push(LeakedColumn {
                     column: (*name).clone(),
                     rows,
-                    first: format!("in row {} ({})", found.rows + first as u64, row_label(plain, first, &who)?),
+                    first: format!(
+                        "in row {} ({})",
+                        found.rows + first as u64,
+                        row_label(plain, first, &who)?
+                    ),
                     value: value_text(a, first)?,
                     other: value_text(b, first)?,
                     step: None,
@@ -150,7 +201,8 @@ impl OutputComparison<'_> {
     }
 
     fn counts(&self, name: &String) -> bool {
-        self.only.as_ref().is_none_or(|only| only.contains(name)) && Some(name) != self.skip.as_ref()
+        self.only.as_ref().is_none_or(|only| only.contains(name))
+            && Some(name) != self.skip.as_ref()
     }
 
     /// The columns that tell a row apart from others.
@@ -177,7 +229,9 @@ fn row_label(batch: &RecordBatch, row: usize, columns: &[&str]) -> Result<String
 
 fn value_text(column: &ArrayRef, row: usize) -> Result<String> {
     let options = FormatOptions::default().with_null("null");
-    Ok(ArrayFormatter::try_new(column, &options)?.value(row).to_string())
+    Ok(ArrayFormatter::try_new(column, &options)?
+        .value(row)
+        .to_string())
 }
 
 /// The first row whose bits differ.

@@ -9,7 +9,8 @@ use arrow::datatypes::{DataType, Field, Schema};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_execute::SourceInput;
 use forebay_model::{
-    BoundValue, ColumnExtent, DataSplit, Dataset, Pipeline, Result, TimeCutoff, tick_nanoseconds, ticks,
+    BoundValue, ColumnExtent, DataSplit, Dataset, Pipeline, Result, TimeCutoff, tick_nanoseconds,
+    ticks,
 };
 use forebay_plan::{SqlCompiler, span_extents};
 use forebay_storage::{ScanRequest, StorageClient};
@@ -37,21 +38,30 @@ pub(crate) struct TimeRange {
 /// Ticks as a column of times.
 fn times(ticks: Vec<i64>, data_type: &DataType) -> Result<ArrayRef> {
     let ticks: ArrayRef = Arc::new(Int64Array::from(ticks));
-    let ticks = if *data_type == DataType::Date32 { cast(&ticks, &DataType::Int32)? } else { ticks };
+    let ticks = if *data_type == DataType::Date32 {
+        cast(&ticks, &DataType::Int32)?
+    } else {
+        ticks
+    };
     Ok(cast(&ticks, data_type)?)
 }
 
 /// A tick of a column of times as people write it.
 pub(crate) fn time_text(tick: i64, time: &Field) -> Result<String> {
     let times = times(vec![tick], time.data_type())?;
-    Ok(ArrayFormatter::try_new(&times, &FormatOptions::default())?.value(0).to_string())
+    Ok(ArrayFormatter::try_new(&times, &FormatOptions::default())?
+        .value(0)
+        .to_string())
 }
 
 impl TimeRange {
     /// The end of the part that statistics are fitted on, where the split is by time.
     pub fn split_end(&self, pipeline: &Pipeline, sql: &SqlCompiler) -> Option<Result<TimeCutoff>> {
         let split = pipeline.split.as_ref()?;
-        let fitted = pipeline.nodes.iter().find_map(|node| node.fit_on.as_deref());
+        let fitted = pipeline
+            .nodes
+            .iter()
+            .find_map(|node| node.fit_on.as_deref());
         let part = fitted.or_else(|| split.parts().first().copied())?;
         match split {
             DataSplit::Time { parts, ends, .. } => {
@@ -70,12 +80,19 @@ impl TimeRange {
     pub fn told(dataset: &Dataset, time: &str) -> Result<Option<TimeRange>> {
         let field = dataset.schema.field_with_name(time)?.clone();
         let told = span_extents(dataset, time);
-        Ok(match told.as_ref().and_then(|extents| ColumnExtent::union(extents.iter().map(Some))) {
-            Some(ColumnExtent { min: BoundValue::Int(min), max: BoundValue::Int(max), .. }) => {
-                Some(TimeRange { field, min, max })
-            }
-            _ => None,
-        })
+        Ok(
+            match told
+                .as_ref()
+                .and_then(|extents| ColumnExtent::union(extents.iter().map(Some)))
+            {
+                Some(ColumnExtent {
+                    min: BoundValue::Int(min),
+                    max: BoundValue::Int(max),
+                    ..
+                }) => Some(TimeRange { field, min, max }),
+                _ => None,
+            },
+        )
     }
 
     /// Told by the spans, or found by reading the column; `None` where no row has a time.
@@ -89,7 +106,9 @@ impl TimeRange {
         for span in &input.dataset.spans {
             for chunk in input.source.open(io, span, &request)? {
                 let times = ticks(chunk?.batch.column(0))?;
-                if let (Some(min), Some(max)) = (arrow::compute::min(&times), arrow::compute::max(&times)) {
+                if let (Some(min), Some(max)) =
+                    (arrow::compute::min(&times), arrow::compute::max(&times))
+                {
                     let (least, greatest) = bounds.unwrap_or((min, max));
                     bounds = Some((least.min(min), greatest.max(max)));
                 }
@@ -111,16 +130,25 @@ impl TimeRange {
 
     /// The middle.
     pub fn middle(&self) -> Result<TimeCutoff> {
-        Ok(TimeCutoff::after(self.text(self.min + (self.max - self.min) / 2)?))
+        Ok(TimeCutoff::after(
+            self.text(self.min + (self.max - self.min) / 2)?,
+        ))
     }
 
     /// `count` cuts from `first` to the last row, at equal distances. Each is moved on by a further `1 / count` of the
     /// longest window (in nanoseconds, or ticks; at most of the distance), so that a feature computed per period of that length is cut at
     /// different places of the period. Cuts that have no row after them are left out.
-    pub fn cuts_from(&self, first: TimeCutoff, count: usize, window: Option<i128>) -> Result<Vec<TimeCutoff>> {
+    pub fn cuts_from(
+        &self,
+        first: TimeCutoff,
+        count: usize,
+        window: Option<i128>,
+    ) -> Result<Vec<TimeCutoff>> {
         let begin = i128::from(first.last_tick(&self.field)?);
         let (end, count) = (i128::from(self.max), count as i128);
-        let window = window.map_or(0, |window| window / tick_nanoseconds(self.field.data_type()).unwrap_or(1));
+        let window = window.map_or(0, |window| {
+            window / tick_nanoseconds(self.field.data_type()).unwrap_or(1)
+        });
         let step = (end - begin).max(0) / count;
         let mut cuts = vec![first];
         for number in 1..count {
@@ -139,17 +167,27 @@ impl TimeRange {
         let name = self.field.name();
         let schema = Schema::new(vec![self.field.clone()]);
         // A condition on other columns too is none of time.
-        let Ok(condition) = sql.condition(condition, &schema) else { return Ok(None) };
+        let Ok(condition) = sql.condition(condition, &schema) else {
+            return Ok(None);
+        };
         if condition.reads != [name.clone()] {
             return Ok(None);
         }
         let holds = |ticks: &[i64]| -> Result<Vec<bool>> {
-            let rows = (condition.kernel)(&[times(ticks.to_vec(), self.field.data_type())?], ticks.len())?;
-            let Some(column) = rows.first().and_then(|rows| rows.as_boolean_opt()) else { return Ok(Vec::new()) };
+            let rows = (condition.kernel)(
+                &[times(ticks.to_vec(), self.field.data_type())?],
+                ticks.len(),
+            )?;
+            let Some(column) = rows.first().and_then(|rows| rows.as_boolean_opt()) else {
+                return Ok(Vec::new());
+            };
             Ok(column.iter().map(|holds| holds == Some(true)).collect())
         };
         let step = ((self.max - self.min) / PROBES).max(1);
-        let mut probes: Vec<i64> = (0..).map(|i| self.min + i * step).take_while(|tick| *tick < self.max).collect();
+        let mut probes: Vec<i64> = (0..)
+            .map(|i| self.min + i * step)
+            .take_while(|tick| *tick < self.max)
+            .collect();
         probes.push(self.max);
         let found = holds(&probes)?;
         let end = found.iter().take_while(|holds| **holds).count();
@@ -176,7 +214,11 @@ mod tests {
     use super::*;
 
     fn range(data_type: DataType, min: i64, max: i64) -> TimeRange {
-        TimeRange { field: Field::new("day", data_type, false), min, max }
+        TimeRange {
+            field: Field::new("day", data_type, false),
+            min,
+            max,
+        }
     }
 
     #[test]
@@ -184,8 +226,12 @@ mod tests {
         let day = 86_400 * i128::from(NANOSECONDS);
         let cuts = |count, window| -> Vec<i64> {
             let range = range(DataType::Date32, 0, 40);
-            let cuts = range.cuts_from(TimeCutoff::after("1970-01-21"), count, window).unwrap_or_default();
-            cuts.iter().map(|cut| cut.last_tick(&range.field).unwrap_or(-1)).collect()
+            let cuts = range
+                .cuts_from(TimeCutoff::after("1970-01-21"), count, window)
+                .unwrap_or_default();
+            cuts.iter()
+                .map(|cut| cut.last_tick(&range.field).unwrap_or(-1))
+                .collect()
         };
         assert_eq!(cuts(1, None), [20]);
         assert_eq!(cuts(4, None), [20, 25, 30, 35]);
@@ -200,7 +246,10 @@ mod tests {
     #[test]
     fn a_condition_on_time_tells_where_training_ends() {
         let check = |condition: &str, expected: Option<&str>| {
-            let found = range(DataType::Date32, 0, 30_000).end_of(condition, &SqlCompiler::default()).ok().flatten();
+            let found = range(DataType::Date32, 0, 30_000)
+                .end_of(condition, &SqlCompiler::default())
+                .ok()
+                .flatten();
             assert_eq!(found, expected.map(TimeCutoff::after), "{condition}");
         };
         check("day < DATE '2016-04-25'", Some("2016-04-24"));

@@ -41,31 +41,51 @@ impl Session {
     pub fn check_leakage(&self, pipeline: &Pipeline, cuts: &CutoffChoice) -> Result<LeakReport> {
         let pipeline = &without_trainings(pipeline);
         let inputs = self.discover_inputs(&self.io, pipeline, None, None)?;
-        let datasets: BTreeMap<String, Dataset> =
-            inputs.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect();
+        let datasets: BTreeMap<String, Dataset> = inputs
+            .iter()
+            .map(|(name, input)| (name.clone(), input.dataset.as_ref().clone()))
+            .collect();
         let bound = bind(pipeline, &self.registry, &self.sql, &datasets)?;
         let ranges = self.time_ranges(pipeline, &inputs)?;
-        let Some(range) = pipeline.sources.iter().find_map(|source| ranges.get(&source.name)) else {
-            return Err(Fault::new(codes::MISSING_FIELD, "no source declares its event time, so there is no future")
-                .hint("set `time` at the sources whose rows have one"));
+        let Some(range) = pipeline
+            .sources
+            .iter()
+            .find_map(|source| ranges.get(&source.name))
+        else {
+            return Err(Fault::new(
+                codes::MISSING_FIELD,
+                "no source declares its event time, so there is no future",
+            )
+            .hint("set `time` at the sources whose rows have one"));
         };
         let cuts = match cuts {
             CutoffChoice::At(text) => vec![TimeCutoff::after(text)],
             CutoffChoice::Count(count) => {
-                let first = range.split_end(pipeline, &self.sql).unwrap_or_else(|| range.middle())?;
+                let first = range
+                    .split_end(pipeline, &self.sql)
+                    .unwrap_or_else(|| range.middle())?;
                 range.cuts_from(first, count.get(), longest_window(&bound))?
             }
         };
-        let fixed: BTreeMap<String, BTreeSet<String>> =
-            ranges.keys().map(|source| (source.clone(), fixed_columns(pipeline, &bound, source))).collect();
+        let fixed: BTreeMap<String, BTreeSet<String>> = ranges
+            .keys()
+            .map(|source| (source.clone(), fixed_columns(pipeline, &bound, source)))
+            .collect();
         let timed = TimedPipeline::new(pipeline, bound, &self.registry, &self.sql, &datasets);
         let mut times = Vec::new();
         for sink in &pipeline.sinks {
-            let time = timed.bound.flows.get(&sink.from).and_then(|flow| time_of(pipeline, flow));
+            let time = timed
+                .bound
+                .flows
+                .get(&sink.from)
+                .and_then(|flow| time_of(pipeline, flow));
             times.push(time.ok_or_else(|| {
-                Fault::new(codes::MISSING_FIELD, format!("sink `{}` does not write the time of its rows", sink.name))
-                    .hint("for this check, keep the event-time column in the sink")
-                    .at(sink.at.as_ref())
+                Fault::new(
+                    codes::MISSING_FIELD,
+                    format!("sink `{}` does not write the time of its rows", sink.name),
+                )
+                .hint("for this check, keep the event-time column in the sink")
+                .at(sink.at.as_ref())
             })?);
         }
         let state = self.state()?;
@@ -83,7 +103,9 @@ impl Session {
         };
         let mut found = LeakReport { cuts: Vec::new() };
         for cut in &cuts {
-            found.cuts.push(check.check_cutoff(cut, &ScratchDir::new(Some(&state), self.watch.clone())?)?);
+            found.cuts.push(
+                check.check_cutoff(cut, &ScratchDir::new(Some(&state), self.watch.clone())?)?,
+            );
             if found.fault().is_some() {
                 break;
             }
@@ -99,8 +121,11 @@ impl Session {
     ) -> Result<BTreeMap<String, TimeRange>> {
         let mut ranges = BTreeMap::new();
         for source in &pipeline.sources {
-            let (Some(time), Some(input)) = (&source.time, inputs.get(&source.name)) else { continue };
-            let range = TimeRange::of(&self.io, input, time).map_err(|fault| fault.at(source.at.as_ref()))?;
+            let (Some(time), Some(input)) = (&source.time, inputs.get(&source.name)) else {
+                continue;
+            };
+            let range = TimeRange::of(&self.io, input, time)
+                .map_err(|fault| fault.at(source.at.as_ref()))?;
             ranges.extend(range.map(|range| (source.name.clone(), range)));
         }
         Ok(ranges)
@@ -120,23 +145,47 @@ impl Session {
         let place = |name: &str| dir.join(name).display().to_string();
         for (index, sink) in pipeline.sinks.iter_mut().enumerate() {
             sink.format = "parquet".to_owned();
-            sink.config = self.connectors.canonical("parquet", json!({ "path": place(&index.to_string()) }))?;
+            sink.config = self
+                .connectors
+                .canonical("parquet", json!({ "path": place(&index.to_string()) }))?;
         }
         let mut connectors = self.connectors.clone();
         if let Some(scrambles) = scrambles {
             // No format is called so.
             let alias = |source: &str| format!("scrambled {source}");
-            for source in pipeline.sources.iter_mut().filter(|source| scrambles.contains_key(&source.name)) {
+            for source in pipeline
+                .sources
+                .iter_mut()
+                .filter(|source| scrambles.contains_key(&source.name))
+            {
                 source.format = alias(&source.name);
             }
-            let sources = scrambles.into_iter().map(|(name, scramble)| (alias(&name), scramble)).collect();
-            connectors = Arc::new(ScramblingConnectors { inner: connectors, sources });
+            let sources = scrambles
+                .into_iter()
+                .map(|(name, scramble)| (alias(&name), scramble))
+                .collect();
+            connectors = Arc::new(ScramblingConnectors {
+                inner: connectors,
+                sources,
+            });
         }
-        let options = SessionOptions { state: place("state"), ..self.options.clone() };
-        let session = Session::new(self.registry.clone(), connectors, self.sql.clone(), options, self.watch.clone())?;
+        let options = SessionOptions {
+            state: place("state"),
+            ..self.options.clone()
+        };
+        let session = Session::new(
+            self.registry.clone(),
+            connectors,
+            self.sql.clone(),
+            options,
+            self.watch.clone(),
+        )?;
         let session = session.allowing_empty(true);
         let report = session.run(&pipeline)?;
-        let path = report.artifact_path.as_deref().ok_or_else(|| Fault::internal("a run without an artifact"))?;
+        let path = report
+            .artifact_path
+            .as_deref()
+            .ok_or_else(|| Fault::internal("a run without an artifact"))?;
         let artifact = Artifact::load(&session.io, &session.io.resolve(path)?)?;
         Ok(IsolatedRun { report, artifact })
     }
@@ -174,17 +223,37 @@ impl LeakCheck<'_> {
         for (name, range) in self.ranges {
             lasts.insert(name.as_str(), cut.last_tick(&range.field)?);
         }
-        if !self.ranges.iter().any(|(name, range)| range.max > lasts[name.as_str()]) {
-            return Err(Fault::new(codes::EMPTY, format!("no row is {}", cut.future_text()))
-                .hint(format!("give an earlier time with `--at`; rows are between {}", self.range.range_text())));
+        if !self
+            .ranges
+            .iter()
+            .any(|(name, range)| range.max > lasts[name.as_str()])
+        {
+            return Err(
+                Fault::new(codes::EMPTY, format!("no row is {}", cut.future_text())).hint(format!(
+                    "give an earlier time with `--at`; rows are between {}",
+                    self.range.range_text()
+                )),
+            );
         }
         let mut scrambles = BTreeMap::new();
         let mut sources = Vec::new();
-        for source in pipeline.sources.iter().filter(|source| self.ranges.contains_key(&source.name)) {
+        for source in pipeline
+            .sources
+            .iter()
+            .filter(|source| self.ranges.contains_key(&source.name))
+        {
             let name = &source.name;
-            let scramble =
-                ScramblePlan::new(&session.io, source, &self.inputs[name], lasts[name.as_str()], &self.fixed[name])?;
-            sources.push(ScrambledSource { source: name.clone(), columns: scramble.columns() });
+            let scramble = ScramblePlan::new(
+                &session.io,
+                source,
+                &self.inputs[name],
+                lasts[name.as_str()],
+                &self.fixed[name],
+            )?;
+            sources.push(ScrambledSource {
+                source: name.clone(),
+                columns: scramble.columns(),
+            });
             scrambles.insert(name.clone(), (source.format.clone(), Arc::new(scramble)));
         }
         let other = session.run_trial(&self.timed.pipeline, scratch.path(), Some(scrambles)).map_err(|fault| {
@@ -198,7 +267,12 @@ impl LeakCheck<'_> {
         for (index, (sink, time)) in pipeline.sinks.iter().zip(self.times).enumerate() {
             let fault = || Fault::internal(format!("sink `{}` was not written", sink.name));
             let flow = bound.flows.get(&sink.from).ok_or_else(fault)?;
-            let data = |run: &RunReport| run.outputs.get(index).map(|output| output.data.clone()).ok_or_else(fault);
+            let data = |run: &RunReport| {
+                run.outputs
+                    .get(index)
+                    .map(|output| output.data.clone())
+                    .ok_or_else(fault)
+            };
             let compared = OutputComparison {
                 io: &session.io,
                 connectors: session.connectors.as_ref(),
@@ -211,15 +285,36 @@ impl LeakCheck<'_> {
             let mut found = compared.run(&data(&self.plain.report)?, &data(&other.report)?)?;
             found.sink.clone_from(&sink.name);
             for moved in &mut found.moved {
-                root_cause::explain_leak(pipeline, bound, flow, &learned, &cut.future_text(), moved);
+                root_cause::explain_leak(
+                    pipeline,
+                    bound,
+                    flow,
+                    &learned,
+                    &cut.future_text(),
+                    moved,
+                );
             }
             sinks.push(found);
         }
-        if sinks.iter().all(|sink| sink.rows == 0 && sink.misplaced.is_none()) {
-            return Err(Fault::new(codes::EMPTY, format!("no sink writes a row {}", cut.past_text()))
-                .hint(format!("give a later time with `--at`; rows are between {}", self.range.range_text())));
+        if sinks
+            .iter()
+            .all(|sink| sink.rows == 0 && sink.misplaced.is_none())
+        {
+            return Err(Fault::new(
+                codes::EMPTY,
+                format!("no sink writes a row {}", cut.past_text()),
+            )
+            .hint(format!(
+                "give a later time with `--at`; rows are between {}",
+                self.range.range_text()
+            )));
         }
-        Ok(CutoffReport { past: cut.past_text(), future: cut.future_text(), sources, sinks })
+        Ok(CutoffReport {
+            past: cut.past_text(),
+            future: cut.future_text(),
+            sources,
+            sinks,
+        })
     }
 }
 
@@ -245,11 +340,16 @@ fn without_trainings(pipeline: &Pipeline) -> Pipeline {
     let mut rows_only = pipeline.clone();
     rows_only.predictions.clear();
     // Rows of the future are made of the last rows, which are scrambled.
-    rows_only.sinks.retain(|sink| sink.split.as_deref() != Some(FUTURE_PART));
+    rows_only
+        .sinks
+        .retain(|sink| sink.split.as_deref() != Some(FUTURE_PART));
     for training in std::mem::take(&mut rows_only.trainings) {
         let is_written = |sink: &PipelineSink| sink.from == training.from && sink.split.is_none();
         if !rows_only.sinks.iter().any(is_written) {
-            rows_only.sinks.push(PipelineSink { split: None, ..training });
+            rows_only.sinks.push(PipelineSink {
+                split: None,
+                ..training
+            });
         }
     }
     rows_only
@@ -258,5 +358,7 @@ fn without_trainings(pipeline: &Pipeline) -> Pipeline {
 /// The questions whose answers depend on the future.
 fn changed_asks(plain: &Artifact, other: &Artifact) -> BTreeSet<usize> {
     let both = plain.findings.iter().zip(&other.findings).enumerate();
-    both.filter(|(_, (a, b))| a.finding != b.finding).map(|(index, _)| index).collect()
+    both.filter(|(_, (a, b))| a.finding != b.finding)
+        .map(|(index, _)| index)
+        .collect()
 }

@@ -109,8 +109,13 @@ impl CutoffReport {
                 faults.push(Fault::new(codes::LOOKAHEAD, message).hint(hint));
             }
             for moved in &sink.moved {
-                let message = format!("`{}` in sink `{}` moves when later rows are scrambled", moved.column, sink.sink);
-                let mut fault = Fault::new(codes::LOOKAHEAD, message).column(&moved.column).hint(&moved.hint);
+                let message = format!(
+                    "`{}` in sink `{}` moves when later rows are scrambled",
+                    moved.column, sink.sink
+                );
+                let mut fault = Fault::new(codes::LOOKAHEAD, message)
+                    .column(&moved.column)
+                    .hint(&moved.hint);
                 if let Some(step) = &moved.step {
                     fault = fault.step(step);
                 }

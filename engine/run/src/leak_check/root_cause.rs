@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use forebay_model::Pipeline;
-use forebay_plan::{BaseDataset, BoundPipeline, MatchDirection, NodeFlow, OpId, OpStream, PlanOp, part_name};
+use forebay_plan::{
+    BaseDataset, BoundPipeline, MatchDirection, NodeFlow, OpId, OpStream, PlanOp, part_name,
+};
 
 use crate::leak_check::report::LeakedColumn;
 
@@ -28,7 +30,13 @@ pub(super) fn explain_leak(
     future: &str,
     moved: &mut LeakedColumn,
 ) {
-    let mut search = LookaheadSearch { bound, learned, seen: BTreeSet::new(), sure: None, perhaps: None };
+    let mut search = LookaheadSearch {
+        bound,
+        learned,
+        seen: BTreeSet::new(),
+        sure: None,
+        perhaps: None,
+    };
     let mut writer = None;
     for stream in &flow.streams {
         let found = search.trace_column(stream, stream.ops.len(), &moved.column);
@@ -42,8 +50,13 @@ pub(super) fn explain_leak(
         return;
     };
     let label = &bound.ops[culprit].label;
-    let asked = bound.ops[culprit].asks.iter().filter(|ask| learned.contains(ask));
-    let part = asked.filter_map(|ask| bound.asks[*ask].part.as_deref()).next();
+    let asked = bound.ops[culprit]
+        .asks
+        .iter()
+        .filter(|ask| learned.contains(ask));
+    let part = asked
+        .filter_map(|ask| bound.asks[*ask].part.as_deref())
+        .next();
     let (cause, hint) = match &bound.ops[culprit].op {
         PlanOp::Map(_) => match part.map(part_name) {
             Some(part) => (
@@ -92,18 +105,26 @@ impl LookaheadSearch<'_> {
                     continue;
                 }
                 PlanOp::Map(map) if map.writes.iter().any(|field| *field.name() == name) => {
-                    let moved = bound.ops[id].asks.iter().any(|ask| self.learned.contains(ask));
-                    if moved && map.behind.is_none() && map.asks.iter().all(|ask| ask.of.is_none()) {
+                    let moved = bound.ops[id]
+                        .asks
+                        .iter()
+                        .any(|ask| self.learned.contains(ask));
+                    if moved && map.behind.is_none() && map.asks.iter().all(|ask| ask.of.is_none())
+                    {
                         self.sure.get_or_insert(id);
                     } else if moved {
                         self.perhaps.get_or_insert(id);
                     }
                     reads.extend(&map.reads);
                 }
-                PlanOp::Expand(expand) if expand.writes.iter().any(|field| *field.name() == name) => {
+                PlanOp::Expand(expand)
+                    if expand.writes.iter().any(|field| *field.name() == name) =>
+                {
                     reads.extend(&expand.reads);
                 }
-                PlanOp::Window(window) if window.writes.iter().any(|field| *field.name() == name) => {
+                PlanOp::Window(window)
+                    if window.writes.iter().any(|field| *field.name() == name) =>
+                {
                     if window.backward {
                         self.sure.get_or_insert(id);
                     }

@@ -46,9 +46,16 @@ impl ScramblePlan {
         fixed: &BTreeSet<String>,
     ) -> Result<ScramblePlan> {
         let schema = &input.dataset.schema;
-        let time = source.time.clone().ok_or_else(|| Fault::internal("a source without a time has no future"))?;
-        let columns: Vec<String> =
-            schema.fields().iter().map(|field| field.name().clone()).filter(|name| !fixed.contains(name)).collect();
+        let time = source
+            .time
+            .clone()
+            .ok_or_else(|| Fault::internal("a source without a time has no future"))?;
+        let columns: Vec<String> = schema
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .filter(|name| !fixed.contains(name))
+            .collect();
         let request = ScanRequest {
             columns: columns.clone(),
             schema: schema.clone(),
@@ -62,7 +69,9 @@ impl ScramblePlan {
         for place in 0..wanted {
             // The last span is among them: there is the future.
             let span = &spans[spans.len() - 1 - place * spans.len() / wanted];
-            let Some(chunk) = input.source.open(io, span, &request)?.next().transpose()? else { continue };
+            let Some(chunk) = input.source.open(io, span, &request)?.next().transpose()? else {
+                continue;
+            };
             for (sample, column) in samples.iter_mut().zip(chunk.batch.columns()) {
                 sample.push(cast(column, &logical_type(column.data_type()))?);
             }
@@ -84,12 +93,22 @@ impl ScramblePlan {
 
     /// Scrambles a chunk of a span. The time column is dropped unless it was `asked` for.
     fn scramble_chunk(&self, chunk: Chunk, span: &Span, asked: bool) -> Result<Chunk> {
-        let Chunk { batch, keys, file, first_row, skipped } = chunk;
+        let Chunk {
+            batch,
+            keys,
+            file,
+            first_row,
+            skipped,
+        } = chunk;
         let schema = batch.schema();
         let place = schema.index_of(&self.time)?;
         let times = ticks(batch.column(place))?;
         // The same wherever the root of the data is.
-        let relative = span.pieces.iter().find(|piece| *piece.path == *file).map(|piece| piece.relative.as_str());
+        let relative = span
+            .pieces
+            .iter()
+            .find(|piece| *piece.path == *file)
+            .map(|piece| piece.relative.as_str());
         let seed = RowKeys::file_seed(relative.unwrap_or_default());
         let rows = RowKeys::sequence(seed, first_row, batch.num_rows());
         let (mut fields, mut columns) = (Vec::new(), Vec::new());
@@ -104,7 +123,8 @@ impl ScramblePlan {
                     let each = rows.as_slice().iter().zip(&times);
                     let randoms: Vec<Option<u64>> = each
                         .map(|(row, time)| {
-                            (time? > self.last).then(|| xxh3_64_with_seed(&row.to_le_bytes(), column_seed))
+                            (time? > self.last)
+                                .then(|| xxh3_64_with_seed(&row.to_le_bytes(), column_seed))
                         })
                         .collect();
                     pool.scramble(column, &randoms)?
@@ -113,9 +133,17 @@ impl ScramblePlan {
             fields.push(Field::new(field.name(), column.data_type().clone(), true));
             columns.push(column);
         }
-        let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?;
-        Ok(Chunk { batch, keys, file, first_row, skipped })
+        let options =
+            arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let batch =
+            RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?;
+        Ok(Chunk {
+            batch,
+            keys,
+            file,
+            first_row,
+            skipped,
+        })
     }
 }
 
@@ -130,15 +158,29 @@ impl Source for ScramblingSource {
         self.inner.discover(io, watch)
     }
 
-    fn discover_with_cache(&self, io: &StorageClient, watch: &[String], notes: &MetadataCache) -> Result<Dataset> {
+    fn discover_with_cache(
+        &self,
+        io: &StorageClient,
+        watch: &[String],
+        notes: &MetadataCache,
+    ) -> Result<Dataset> {
         self.inner.discover_with_cache(io, watch, notes)
     }
 
-    fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest) -> Result<ChunkIterator> {
+    fn open(
+        &self,
+        io: &StorageClient,
+        span: &Span,
+        request: &ScanRequest,
+    ) -> Result<ChunkIterator> {
         let mut request = request.clone();
         // What files tell of their values is true of the real ones only.
         request.pruning.clear();
-        if !request.columns.iter().any(|name| self.scramble.pools.contains_key(name)) {
+        if !request
+            .columns
+            .iter()
+            .any(|name| self.scramble.pools.contains_key(name))
+        {
             return self.inner.open(io, span, &request);
         }
         let asked = request.columns.contains(&self.scramble.time);
@@ -147,7 +189,9 @@ impl Source for ScramblingSource {
         }
         let (scramble, span_of) = (self.scramble.clone(), span.clone());
         let chunks = self.inner.open(io, span, &request)?;
-        Ok(Box::new(chunks.map(move |chunk| scramble.scramble_chunk(chunk?, &span_of, asked))))
+        Ok(Box::new(chunks.map(move |chunk| {
+            scramble.scramble_chunk(chunk?, &span_of, asked)
+        })))
     }
 }
 
@@ -160,8 +204,13 @@ pub(super) struct ScramblingConnectors {
 
 impl ConnectorRegistry for ScramblingConnectors {
     fn source(&self, format: &str, config: &Value) -> Result<Arc<dyn Source>> {
-        let Some((real, scramble)) = self.sources.get(format) else { return self.inner.source(format, config) };
-        Ok(Arc::new(ScramblingSource { inner: self.inner.source(real, config)?, scramble: scramble.clone() }))
+        let Some((real, scramble)) = self.sources.get(format) else {
+            return self.inner.source(format, config);
+        };
+        Ok(Arc::new(ScramblingSource {
+            inner: self.inner.source(real, config)?,
+            scramble: scramble.clone(),
+        }))
     }
 
     fn canonical(&self, format: &str, config: Value) -> Result<Value> {

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float64Array, StringArray, make_comparator, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, Float64Array, StringArray, make_comparator,
+    new_null_array,
 };
-use arrow::compute::{CastOptions, SortOptions, cast, cast_with_options, concat, filter, interleave, is_not_null};
+use arrow::compute::{
+    CastOptions, SortOptions, cast, cast_with_options, concat, filter, interleave, is_not_null,
+};
 use arrow::datatypes::{DataType, Float64Type};
 use forebay_model::{Result, logical_type, ticks};
 
@@ -34,7 +37,10 @@ impl ValueSampler {
             DataType::Boolean => Arc::new(BooleanArray::from(vec![false, true])) as ArrayRef,
             DataType::Utf8 if values.is_empty() => Arc::new(StringArray::from(vec!["~", "~~"])),
             DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => {
-                let future: BooleanArray = ticks(&values)?.iter().map(|tick| Some(tick? > last)).collect();
+                let future: BooleanArray = ticks(&values)?
+                    .iter()
+                    .map(|tick| Some(tick? > last))
+                    .collect();
                 values = filter(&values, &future)?;
                 values.slice(0, 0)
             }
@@ -46,7 +52,10 @@ impl ValueSampler {
             _ => values.slice(0, 0),
         };
         let null = new_null_array(values.data_type(), 1);
-        Ok(ValueSampler { values: concat(&[&values, &beyond, &null])?, nulls })
+        Ok(ValueSampler {
+            values: concat(&[&values, &beyond, &null])?,
+            nulls,
+        })
     }
 
     /// Other values for the rows that have one of these random numbers.
@@ -58,7 +67,10 @@ impl ValueSampler {
         let column = cast(column, self.values.data_type())?;
         let compare = make_comparator(&column, &self.values, SortOptions::default()).ok();
         let differs = |row: usize, value: usize| {
-            column.is_null(row) || compare.as_ref().is_none_or(|compare| compare(row, value).is_ne())
+            column.is_null(row)
+                || compare
+                    .as_ref()
+                    .is_none_or(|compare| compare(row, value).is_ne())
         };
         let pick = |row: usize, random: u64| {
             if self.nulls && column.is_valid(row) && random.is_multiple_of(NULL_EVERY) {
@@ -70,8 +82,9 @@ impl ValueSampler {
             draws.next().map_or((0, row), |value| (1, value))
         };
         let picks = randoms.iter().enumerate();
-        let picks: Vec<(usize, usize)> =
-            picks.map(|(row, random)| random.map_or((0, row), |random| pick(row, random))).collect();
+        let picks: Vec<(usize, usize)> = picks
+            .map(|(row, random)| random.map_or((0, row), |random| pick(row, random)))
+            .collect();
         Ok(interleave(&[&column, &self.values], &picks)?)
     }
 }
@@ -81,15 +94,29 @@ impl ValueSampler {
 fn out_of_range_values(values: &ArrayRef) -> Result<(BooleanArray, ArrayRef)> {
     let doubles = cast(values, &DataType::Float64)?;
     let doubles = doubles.as_primitive::<Float64Type>();
-    let finite: BooleanArray = doubles.iter().map(|value| Some(value.is_some_and(f64::is_finite))).collect();
+    let finite: BooleanArray = doubles
+        .iter()
+        .map(|value| Some(value.is_some_and(f64::is_finite)))
+        .collect();
     let known = || doubles.iter().flatten().filter(|value| value.is_finite());
     let min = known().fold(f64::INFINITY, f64::min);
     let max = known().fold(f64::NEG_INFINITY, f64::max);
     let (min, max) = if min <= max { (min, max) } else { (0.0, 1.0) };
     let margin = ((max - min) / 10.0).max(1.0);
     let below = if min >= 0.0 { min / 2.0 } else { min - margin };
-    let beyond: ArrayRef = Arc::new(Float64Array::from(vec![below, max + margin, max + margin * 2.0]));
-    let beyond = cast_with_options(&beyond, values.data_type(), &CastOptions { safe: true, ..CastOptions::default() })?;
+    let beyond: ArrayRef = Arc::new(Float64Array::from(vec![
+        below,
+        max + margin,
+        max + margin * 2.0,
+    ]));
+    let beyond = cast_with_options(
+        &beyond,
+        values.data_type(),
+        &CastOptions {
+            safe: true,
+            ..CastOptions::default()
+        },
+    )?;
     Ok((finite, filter(&beyond, &is_not_null(&beyond)?)?))
 }
 
@@ -101,16 +128,24 @@ mod tests {
     use super::*;
 
     fn scrambled(column: ArrayRef) -> ArrayRef {
-        let randoms: Vec<Option<u64>> =
-            (0..column.len() as u64).map(|row| (row > 0).then_some(row * 0x9e37_79b9)).collect();
-        ValueSampler::new(&column, 10).unwrap().scramble(&column, &randoms).unwrap()
+        let randoms: Vec<Option<u64>> = (0..column.len() as u64)
+            .map(|row| (row > 0).then_some(row * 0x9e37_79b9))
+            .collect();
+        ValueSampler::new(&column, 10)
+            .unwrap()
+            .scramble(&column, &randoms)
+            .unwrap()
     }
 
     fn check(column: impl Array + 'static) {
         let column: ArrayRef = Arc::new(column);
         let other = scrambled(column.clone());
         assert_eq!(other.data_type(), column.data_type());
-        assert_eq!(&other.slice(0, 1), &column.slice(0, 1), "a row without a random number stays");
+        assert_eq!(
+            &other.slice(0, 1),
+            &column.slice(0, 1),
+            "a row without a random number stays"
+        );
         for row in 1..column.len() {
             assert_ne!(&other.slice(row, 1), &column.slice(row, 1), "row {row}");
         }
@@ -119,8 +154,19 @@ mod tests {
     #[test]
     fn every_value_becomes_another_of_its_type() {
         check(Int8Array::from(vec![127, 127, -128, 3]));
-        check(Float64Array::from(vec![Some(1.5), None, Some(f64::NAN), Some(1.5), Some(-7.0)]));
-        check(StringArray::from(vec![Some("a"), Some("b"), Some("a"), None]));
+        check(Float64Array::from(vec![
+            Some(1.5),
+            None,
+            Some(f64::NAN),
+            Some(1.5),
+            Some(-7.0),
+        ]));
+        check(StringArray::from(vec![
+            Some("a"),
+            Some("b"),
+            Some("a"),
+            None,
+        ]));
         check(BooleanArray::from(vec![true, true, false]));
         check(Float64Array::from(vec![0.0; 5]));
     }
@@ -128,13 +174,25 @@ mod tests {
     #[test]
     fn dates_stay_in_the_future() {
         let dates: ArrayRef = Arc::new(Date32Array::from(vec![1, 20, 30, 5]));
-        assert!(ticks(&scrambled(dates)).unwrap().iter().skip(1).all(|tick| tick.unwrap() > 10));
+        assert!(
+            ticks(&scrambled(dates))
+                .unwrap()
+                .iter()
+                .skip(1)
+                .all(|tick| tick.unwrap() > 10)
+        );
     }
 
     #[test]
     fn counts_stay_counts() {
         let counts: ArrayRef = Arc::new(Float64Array::from(vec![3.0, 4.0, 5.0]));
         let other = scrambled(counts);
-        assert!(other.as_primitive::<Float64Type>().values().iter().all(|count| *count >= 0.0));
+        assert!(
+            other
+                .as_primitive::<Float64Type>()
+                .values()
+                .iter()
+                .all(|count| *count >= 0.0)
+        );
     }
 }

@@ -112,7 +112,9 @@ impl PredictConfig {
             }
         }
         match (self.min, self.max) {
-            (Some(min), Some(max)) if min > max => wrong("max", format!("{max} is less than `min: {min}`")),
+            (Some(min), Some(max)) if min > max => {
+                wrong("max", format!("{max} is less than `min: {min}`"))
+            }
             _ if self.path.is_empty() => wrong("path", "the path is empty".to_owned()),
             _ if self.name.is_empty() => wrong("name", "the name is empty".to_owned()),
             _ => Ok(()),

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch, new_null_array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch, new_null_array,
+};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float64Type};
 use arrow::row::{RowConverter, Rows, SortField};
@@ -16,7 +18,8 @@ use datafusion::common::{Column, DataFusionError, ScalarValue};
 use datafusion::prelude::{Expr, lit};
 use forebay_commit::{Manifest, output_root};
 use forebay_model::{
-    Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, Step, logical_type, tick_nanoseconds, ticks,
+    Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, Step, logical_type,
+    tick_nanoseconds, ticks,
 };
 use forebay_plan::{BoundPipeline, sql_literal, sql_name};
 use forebay_storage::{IgnoreEvents, ScratchDir};
@@ -24,7 +27,9 @@ use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::forecast_files::ForecastFiles;
-use super::{ForecastPlan, PredictTransform, check_label_units, future_of, horizon_of, step_of_future};
+use super::{
+    ForecastPlan, PredictTransform, check_label_units, future_of, horizon_of, step_of_future,
+};
 use crate::leak_check::time_text;
 use crate::report::ForecastReport;
 use crate::session::Session;
@@ -140,9 +145,15 @@ impl ForecastLayout {
     pub(super) fn of(plan: &ForecastPlan, bound: &BoundPipeline) -> Result<ForecastLayout> {
         let missing = || Fault::internal("a forecast without its step");
         let node = plan.pipeline.nodes.last().ok_or_else(missing)?;
-        let NodeInput::From(from) = &node.input else { return Err(missing()) };
+        let NodeInput::From(from) = &node.input else {
+            return Err(missing());
+        };
         let future = future_of(bound, from)?;
-        let config = node.steps.last().map(|step| step.config.clone()).ok_or_else(missing)?;
+        let config = node
+            .steps
+            .last()
+            .map(|step| step.config.clone())
+            .ok_or_else(missing)?;
         let wrong = |error| Fault::internal("a step that predicts").cause(error);
         let step: PredictTransform = serde_json::from_value(config).map_err(wrong)?;
         let mut quantiles = step.prediction_columns()?;
@@ -160,14 +171,22 @@ impl ForecastLayout {
             steps: future.steps,
             prediction,
             quantiles,
-            other_units: check_label_units(&plan.pipeline, bound, from).err().map(|fault| fault.message().to_owned()),
+            other_units: check_label_units(&plan.pipeline, bound, from)
+                .err()
+                .map(|fault| fault.message().to_owned()),
         })
     }
 
     /// The columns of a forecast that are read: keys, the time, the point forecast, and the ends of the band.
     fn columns(&self) -> Vec<String> {
-        let keys = self.keys.iter().chain([&self.time]).map(|field| field.name().clone());
-        keys.chain([self.prediction.clone()]).chain(self.band().into_iter().flatten()).collect()
+        let keys = self
+            .keys
+            .iter()
+            .chain([&self.time])
+            .map(|field| field.name().clone());
+        keys.chain([self.prediction.clone()])
+            .chain(self.band().into_iter().flatten())
+            .collect()
     }
 
     fn band(&self) -> Option<[String; 2]> {
@@ -212,11 +231,20 @@ struct ForecastRows {
 
 impl ForecastRows {
     /// A batch with the columns of a layout.
-    fn of(batch: &RecordBatch, layout: &ForecastLayout, converter: &RowConverter) -> Result<ForecastRows> {
+    fn of(
+        batch: &RecordBatch,
+        layout: &ForecastLayout,
+        converter: &RowConverter,
+    ) -> Result<ForecastRows> {
         let (keys, rest) = batch.columns().split_at(layout.keys.len());
-        let keys = keys.iter().zip(&layout.keys).map(|(column, field)| Ok(cast(column, field.data_type())?));
+        let keys = keys
+            .iter()
+            .zip(&layout.keys)
+            .map(|(column, field)| Ok(cast(column, field.data_type())?));
         let keys = keys.collect::<Result<Vec<_>>>()?;
-        let number = |column: &ArrayRef| Ok::<_, Fault>(cast(column, &DataType::Float64)?.as_primitive().clone());
+        let number = |column: &ArrayRef| {
+            Ok::<_, Fault>(cast(column, &DataType::Float64)?.as_primitive().clone())
+        };
         let band = match rest {
             [_, _, low, high] => Some([number(low)?, number(high)?]),
             _ => None,
@@ -234,8 +262,15 @@ impl ForecastRows {
     }
 
     fn point(&self, row: usize) -> ForecastPoint {
-        let band = self.band.as_ref().map(|[low, high]| [low.value(row), high.value(row)]);
-        ForecastPoint { tick: self.ticks.value(row), value: self.prediction.value(row), band }
+        let band = self
+            .band
+            .as_ref()
+            .map(|[low, high]| [low.value(row), high.value(row)]);
+        ForecastPoint {
+            tick: self.ticks.value(row),
+            value: self.prediction.value(row),
+            band,
+        }
     }
 }
 
@@ -253,18 +288,28 @@ struct SmallestRanks {
 
 impl SmallestRanks {
     fn new(most: usize) -> SmallestRanks {
-        SmallestRanks { most, series: BTreeMap::new() }
+        SmallestRanks {
+            most,
+            series: BTreeMap::new(),
+        }
     }
 
     fn offer(&mut self, rank: u64, rows: &ForecastRows, row: usize) -> Result<()> {
         let key = rows.rows.row(row);
         let is_full = self.series.len() == self.most;
-        let last = self.series.last_key_value().map(|((rank, key), _)| (*rank, key.as_slice()));
+        let last = self
+            .series
+            .last_key_value()
+            .map(|((rank, key), _)| (*rank, key.as_slice()));
         if is_full && last.is_some_and(|last| last <= (rank, key.as_ref())) {
             return Ok(());
         }
-        let keys = rows.keys.iter().map(|column| ScalarValue::try_from_array(column, row).map_err(unreadable));
-        self.series.insert((rank, key.as_ref().to_vec()), keys.collect::<Result<_>>()?);
+        let keys = rows
+            .keys
+            .iter()
+            .map(|column| ScalarValue::try_from_array(column, row).map_err(unreadable));
+        self.series
+            .insert((rank, key.as_ref().to_vec()), keys.collect::<Result<_>>()?);
         if is_full {
             self.series.pop_last();
         }
@@ -275,13 +320,24 @@ impl SmallestRanks {
 /// Smaller for larger values.
 fn descending(value: f64) -> u64 {
     let bits = value.to_bits();
-    if bits >> 63 == 0 { !(bits | 1 << 63) } else { bits }
+    if bits >> 63 == 0 {
+        !(bits | 1 << 63)
+    } else {
+        bits
+    }
 }
 
 impl Session {
     /// Some series of a forecast that a run of the pipeline has published.
-    pub fn forecast_examples(&self, pipeline: &Pipeline, forecast: &ForecastReport) -> Result<ForecastExamples> {
-        let sink = pipeline.predictions.iter().find(|sink| sink.name == forecast.sink);
+    pub fn forecast_examples(
+        &self,
+        pipeline: &Pipeline,
+        forecast: &ForecastReport,
+    ) -> Result<ForecastExamples> {
+        let sink = pipeline
+            .predictions
+            .iter()
+            .find(|sink| sink.name == forecast.sink);
         let sink = sink.ok_or_else(|| Fault::internal("a forecast without a sink"))?;
         let layout = &forecast.layout;
         let mut series = self.forecast_series(sink, layout)?;
@@ -292,24 +348,59 @@ impl Session {
         {
             without_history = Some(fault.message().to_owned());
         }
-        let (time, prediction, band) = (layout.time.clone(), layout.prediction.clone(), layout.band());
-        Ok(ForecastExamples { time, prediction, band, series, label, without_history })
+        let (time, prediction, band) = (
+            layout.time.clone(),
+            layout.prediction.clone(),
+            layout.band(),
+        );
+        Ok(ForecastExamples {
+            time,
+            prediction,
+            band,
+            series,
+            label,
+            without_history,
+        })
     }
 
     /// The series that are shown, with their forecasts.
-    fn forecast_series(&self, sink: &PipelineSink, layout: &ForecastLayout) -> Result<Vec<SeriesExample>> {
+    fn forecast_series(
+        &self,
+        sink: &PipelineSink,
+        layout: &ForecastLayout,
+    ) -> Result<Vec<SeriesExample>> {
         let config = self.predict_config(sink)?;
         let out = output_root(&self.io, &config.path)?;
-        let Some(manifest) = Manifest::read(&self.io, &out)? else { return Ok(Vec::new()) };
+        let Some(manifest) = Manifest::read(&self.io, &out)? else {
+            return Ok(Vec::new());
+        };
         let format = config.format.name();
-        let types = if format == "csv" { layout.declared_types() } else { None };
-        let files = ForecastFiles { session: self, out: &out, manifest: &manifest, format, types };
+        let types = if format == "csv" {
+            layout.declared_types()
+        } else {
+            None
+        };
+        let files = ForecastFiles {
+            session: self,
+            out: &out,
+            manifest: &manifest,
+            format,
+            types,
+        };
         let columns = layout.columns();
-        let fields = layout.keys.iter().map(Field::data_type).chain([&DataType::Null]);
-        let converter = RowConverter::new(fields.map(|kind| SortField::new(kind.clone())).collect())?;
+        let fields = layout
+            .keys
+            .iter()
+            .map(Field::data_type)
+            .chain([&DataType::Null]);
+        let converter =
+            RowConverter::new(fields.map(|kind| SortField::new(kind.clone())).collect())?;
 
         // Rows come in order of time: those of the first time are one for each series.
-        let (mut largest, mut by_hash) = (SmallestRanks::new(CANDIDATES), SmallestRanks::new(BY_HASH + LARGEST));
+        let (mut largest, mut by_hash) = (
+            SmallestRanks::new(CANDIDATES),
+            SmallestRanks::new(BY_HASH + LARGEST),
+        );
         let mut first = None;
         files.read(&columns, &[], &mut |batch| {
             let rows = ForecastRows::of(batch, layout, &converter)?;
@@ -326,9 +417,14 @@ impl Session {
         let mut candidates: HashMap<Vec<u8>, Candidate> = HashMap::new();
         let hashed: Vec<Vec<u8>> = by_hash.series.keys().map(|(_, key)| key.clone()).collect();
         for ((_, key), keys) in largest.series.into_iter().chain(by_hash.series) {
-            candidates.entry(key).or_insert(Candidate { keys, points: Vec::new() });
+            candidates.entry(key).or_insert(Candidate {
+                keys,
+                points: Vec::new(),
+            });
         }
-        let wanted = candidates.values().filter_map(|candidate| is_series(&layout.keys, &candidate.keys));
+        let wanted = candidates
+            .values()
+            .filter_map(|candidate| is_series(&layout.keys, &candidate.keys));
         let pruning: Vec<Expr> = wanted.reduce(Expr::or).into_iter().collect();
         files.read(&columns, &pruning, &mut |batch| {
             let rows = ForecastRows::of(batch, layout, &converter)?;
@@ -342,20 +438,37 @@ impl Session {
             Ok(ControlFlow::Continue(()))
         })?;
 
-        let total = |key: &Vec<u8>| -> f64 { candidates[key].points.iter().map(|point| point.value).sum() };
+        let total =
+            |key: &Vec<u8>| -> f64 { candidates[key].points.iter().map(|point| point.value).sum() };
         let mut order: Vec<Vec<u8>> = candidates.keys().cloned().collect();
         order.sort_by(|a, b| total(b).total_cmp(&total(a)).then_with(|| a.cmp(b)));
         order.truncate(LARGEST);
-        let others = hashed.into_iter().filter(|key| !order.contains(key)).take(BY_HASH).collect::<Vec<_>>();
+        let others = hashed
+            .into_iter()
+            .filter(|key| !order.contains(key))
+            .take(BY_HASH)
+            .collect::<Vec<_>>();
         order.extend(others);
         let chosen = order.into_iter().filter_map(|key| candidates.remove(&key));
         let key = |(field, value): (&Field, &ScalarValue)| {
             let value = value_text(&value.to_array().map_err(unreadable)?, 0)?;
-            Ok(SeriesKey { name: field.name().clone(), value })
+            Ok(SeriesKey {
+                name: field.name().clone(),
+                value,
+            })
         };
         let example = |Candidate { keys, points }: Candidate| {
-            let keys = layout.keys.iter().zip(&keys).map(key).collect::<Result<_>>()?;
-            Ok(SeriesExample { keys, history: Vec::new(), forecast: points })
+            let keys = layout
+                .keys
+                .iter()
+                .zip(&keys)
+                .map(key)
+                .collect::<Result<_>>()?;
+            Ok(SeriesExample {
+                keys,
+                history: Vec::new(),
+                forecast: points,
+            })
         };
         chosen.map(example).collect()
     }
@@ -369,7 +482,11 @@ impl Session {
         label: &str,
         series: &mut [SeriesExample],
     ) -> Result<()> {
-        let Some(first) = series.iter().filter_map(|series| series.forecast.first()).map(|point| point.tick).min()
+        let Some(first) = series
+            .iter()
+            .filter_map(|series| series.forecast.first())
+            .map(|point| point.tick)
+            .min()
         else {
             return Ok(());
         };
@@ -382,17 +499,36 @@ impl Session {
         while own.node(&name).is_some() || own.source(&name).is_some() {
             name.push('_');
         }
-        let columns = layout.keys.iter().chain([&layout.time]).map(|field| field.name().as_str());
+        let columns = layout
+            .keys
+            .iter()
+            .chain([&layout.time])
+            .map(|field| field.name().as_str());
         let mut columns: Vec<&str> = columns.collect();
         // A label may be a key or the time.
         columns.retain(|column| *column != label);
         columns.push(label);
-        let step = |kind: &str, config: Value| Step { kind: kind.to_owned(), config, at: node.at.clone() };
+        let step = |kind: &str, config: Value| Step {
+            kind: kind.to_owned(),
+            config,
+            at: node.at.clone(),
+        };
         let mut steps = node.steps[..place].to_vec();
-        steps.push(step("filter", json!(layout.condition(series, from, first)?)));
+        steps.push(step(
+            "filter",
+            json!(layout.condition(series, from, first)?),
+        ));
         steps.push(step("select", json!(columns)));
-        own.nodes.push(PipelineNode { name: name.clone(), steps, optional: false, ..node.clone() });
-        let quiet = Session { watch: Arc::new(IgnoreEvents), ..self.clone() };
+        own.nodes.push(PipelineNode {
+            name: name.clone(),
+            steps,
+            optional: false,
+            ..node.clone()
+        });
+        let quiet = Session {
+            watch: Arc::new(IgnoreEvents),
+            ..self.clone()
+        };
         let scratch = ScratchDir::new(Some(&self.state()?), quiet.watch.clone())?;
         let request = RowsRequest {
             step: &name,
@@ -405,7 +541,9 @@ impl Session {
         for batch in quiet.compute_rows(&own, request, scratch)? {
             layout.read_history(&batch?, label, series)?;
         }
-        series.iter_mut().for_each(|series| series.history.sort_by_key(|point| point.tick));
+        series
+            .iter_mut()
+            .for_each(|series| series.history.sort_by_key(|point| point.tick));
         Ok(())
     }
 }
@@ -414,9 +552,18 @@ impl ForecastLayout {
     /// Rows of the series in a range of time, as SQL.
     fn condition(&self, series: &[SeriesExample], from: i64, until: i64) -> Result<String> {
         let time = sql_name(self.time.name());
-        let bound = |tick: i64| Ok::<_, Fault>(sql_value(&time_text(tick, &self.time)?, self.time.data_type()));
+        let bound = |tick: i64| {
+            Ok::<_, Fault>(sql_value(
+                &time_text(tick, &self.time)?,
+                self.time.data_type(),
+            ))
+        };
         let is_key = |(field, key): (&Field, &SeriesKey)| match &key.value {
-            Some(value) => format!("{} = {}", sql_name(&key.name), sql_value(value, field.data_type())),
+            Some(value) => format!(
+                "{} = {}",
+                sql_name(&key.name),
+                sql_value(value, field.data_type())
+            ),
             None => format!("{} IS NULL", sql_name(&key.name)),
         };
         let of = |series: &SeriesExample| {
@@ -425,25 +572,50 @@ impl ForecastLayout {
         };
         let mut condition = format!("{time} >= {} AND {time} < {}", bound(from)?, bound(until)?);
         if !self.keys.is_empty() {
-            condition += &format!(" AND ({})", series.iter().map(of).collect::<Vec<_>>().join(" OR "));
+            condition += &format!(
+                " AND ({})",
+                series.iter().map(of).collect::<Vec<_>>().join(" OR ")
+            );
         }
         Ok(condition)
     }
 
-    fn read_history(&self, batch: &RecordBatch, label: &str, series: &mut [SeriesExample]) -> Result<()> {
+    fn read_history(
+        &self,
+        batch: &RecordBatch,
+        label: &str,
+        series: &mut [SeriesExample],
+    ) -> Result<()> {
         let column = |name: &str| {
-            batch.column_by_name(name).ok_or_else(|| Fault::internal(format!("a history without `{name}`")))
+            batch
+                .column_by_name(name)
+                .ok_or_else(|| Fault::internal(format!("a history without `{name}`")))
         };
         let values = cast(column(label)?, &DataType::Float64)?;
         let values = values.as_primitive::<Float64Type>();
         let ticks = ticks(&cast(column(self.time.name())?, self.time.data_type())?)?;
-        let keys = self.keys.iter().map(|field| Ok(cast(column(field.name())?, field.data_type())?));
+        let keys = self
+            .keys
+            .iter()
+            .map(|field| Ok(cast(column(field.name())?, field.data_type())?));
         let keys = keys.collect::<Result<Vec<ArrayRef>>>()?;
-        for row in (0..batch.num_rows()).filter(|row| values.is_valid(*row) && ticks.is_valid(*row)) {
-            let texts = keys.iter().map(|column| value_text(column, row)).collect::<Result<Vec<_>>>()?;
-            let is_own = |series: &&mut SeriesExample| series.keys.iter().map(|key| &key.value).eq(texts.iter());
-            let point = SeriesPoint { tick: ticks.value(row), value: values.value(row) };
-            if let Some(own) = series.iter_mut().find(is_own).filter(|own| own.history.len() < HISTORY_ROWS_MAX)
+        for row in (0..batch.num_rows()).filter(|row| values.is_valid(*row) && ticks.is_valid(*row))
+        {
+            let texts = keys
+                .iter()
+                .map(|column| value_text(column, row))
+                .collect::<Result<Vec<_>>>()?;
+            let is_own = |series: &&mut SeriesExample| {
+                series.keys.iter().map(|key| &key.value).eq(texts.iter())
+            };
+            let point = SeriesPoint {
+                tick: ticks.value(row),
+                value: values.value(row),
+            };
+            if let Some(own) = series
+                .iter_mut()
+                .find(is_own)
+                .filter(|own| own.history.len() < HISTORY_ROWS_MAX)
                 && point.value.is_finite()
             {
                 own.history.push(point);
@@ -456,11 +628,17 @@ impl ForecastLayout {
 /// What a sink's forecast predicts.
 fn label_of(pipeline: &Pipeline, sink: &PipelineSink) -> Option<String> {
     let trained = || {
-        let training =
-            pipeline.trainings.iter().find(|training| Some(training.name.as_str()) == sink.config["model"].as_str());
+        let training = pipeline
+            .trainings
+            .iter()
+            .find(|training| Some(training.name.as_str()) == sink.config["model"].as_str());
         Some(training?.config["label"].as_str()?.to_owned())
     };
-    pipeline.label.as_ref().map(|label| label.column.clone()).or_else(trained)
+    pipeline
+        .label
+        .as_ref()
+        .map(|label| label.column.clone())
+        .or_else(trained)
 }
 
 /// A value of a key as text; `None` for null.
@@ -485,7 +663,11 @@ fn sql_value(text: &str, data_type: &DataType) -> String {
 fn is_series(keys: &[Field], values: &[ScalarValue]) -> Option<Expr> {
     let is_key = |(field, value): (&Field, &ScalarValue)| {
         let column = Expr::Column(Column::from_name(field.name().clone()));
-        if value.is_null() { column.is_null() } else { column.eq(lit(value.clone())) }
+        if value.is_null() {
+            column.is_null()
+        } else {
+            column.eq(lit(value.clone()))
+        }
     };
     keys.iter().zip(values).map(is_key).reduce(Expr::and)
 }

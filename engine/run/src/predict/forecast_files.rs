@@ -36,8 +36,10 @@ impl ForecastFiles<'_> {
             }
             let source = self.session.connectors.source(self.format, &config)?;
             let dataset = source.discover(&self.session.io, &[])?;
-            let request =
-                ScanRequest { pruning: pruning.to_vec(), ..ScanRequest::of_columns(columns.to_vec(), &dataset.schema) };
+            let request = ScanRequest {
+                pruning: pruning.to_vec(),
+                ..ScanRequest::of_columns(columns.to_vec(), &dataset.schema)
+            };
             for span in &dataset.spans {
                 for chunk in source.open(&self.session.io, span, &request)? {
                     self.session.interrupt.check()?;

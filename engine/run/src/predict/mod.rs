@@ -19,16 +19,20 @@ use std::sync::Arc;
 
 use forebay_commit::{Artifact, DegradationReport};
 use forebay_execute::RunState;
-use forebay_model::{Dataset, Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes};
+use forebay_model::{
+    Dataset, Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes,
+};
 use forebay_plan::{
-    BoundPipeline, ConfiguredTransform, FUTURE_PART, FutureFlow, GatherBy, GatherOp, PlanOp, changed_by, check_horizon,
-    compile, unknown_column,
+    BoundPipeline, ConfiguredTransform, FUTURE_PART, FutureFlow, GatherBy, GatherOp, PlanOp,
+    changed_by, check_horizon, compile, unknown_column,
 };
 use forebay_window::SeriesLength;
 use serde_json::{Value, json};
 
 pub use self::config::{ForecastFormat, PredictConfig, PredictedRows};
-pub use self::examples::{ForecastExamples, ForecastLayout, ForecastPoint, SeriesExample, SeriesKey, SeriesPoint};
+pub use self::examples::{
+    ForecastExamples, ForecastLayout, ForecastPoint, SeriesExample, SeriesKey, SeriesPoint,
+};
 pub use self::model::{LoadedModel, ModelPredictor, Predictions, quantile_column};
 pub(crate) use self::naive::{naive_passes, step_of_future};
 pub use self::step::{ForecastColumns, PredictTransform};
@@ -85,7 +89,10 @@ impl Session {
     /// Whether a step of an artifact's pipeline has rows of the future.
     pub fn has_future_rows(&self, artifact: &Artifact, from: &str) -> Result<bool> {
         let bound = artifact.bind(&self.registry, &self.sql)?;
-        Ok(bound.flows.get(from).is_some_and(|flow| flow.future.is_some()))
+        Ok(bound
+            .flows
+            .get(from)
+            .is_some_and(|flow| flow.future.is_some()))
     }
 
     /// A sink's configuration with all defaults filled in.
@@ -95,33 +102,61 @@ impl Session {
 
     /// The configuration of a forecast.
     pub(crate) fn predict_config(&self, sink: &PipelineSink) -> Result<PredictConfig> {
-        let wrong = |error: serde_json::Error| Fault::new(codes::BAD_VALUE, "`predict` cannot be read").cause(error);
-        let config: PredictConfig =
-            serde_json::from_value(sink.config.clone()).map_err(wrong).map_err(|fault| fault.at(sink.at.as_ref()))?;
-        config.check().map_err(|error| error.into_fault("predict").at(sink.at.as_ref()))?;
+        let wrong = |error: serde_json::Error| {
+            Fault::new(codes::BAD_VALUE, "`predict` cannot be read").cause(error)
+        };
+        let config: PredictConfig = serde_json::from_value(sink.config.clone())
+            .map_err(wrong)
+            .map_err(|fault| fault.at(sink.at.as_ref()))?;
+        config
+            .check()
+            .map_err(|error| error.into_fault("predict").at(sink.at.as_ref()))?;
         Ok(config)
     }
 
     /// The quantiles of a forecast beside its point forecast.
-    pub(crate) fn forecast_quantiles(&self, pipeline: &Pipeline, config: &PredictConfig) -> Result<Vec<f64>> {
-        let training = pipeline.trainings.iter().find(|training| training.name == config.model);
-        training.map_or(Ok(Vec::new()), |training| Ok(self.trainer(training)?.quantiles()))
+    pub(crate) fn forecast_quantiles(
+        &self,
+        pipeline: &Pipeline,
+        config: &PredictConfig,
+    ) -> Result<Vec<f64>> {
+        let training = pipeline
+            .trainings
+            .iter()
+            .find(|training| training.name == config.model);
+        training.map_or(Ok(Vec::new()), |training| {
+            Ok(self.trainer(training)?.quantiles())
+        })
     }
 
     /// Refuses forecasts that could not be made, before anything else is done.
     pub(crate) fn check_forecasts(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Result<()> {
         let check = |sink: &PipelineSink| -> Result<()> {
             let config = self.predict_config(sink)?;
-            if !pipeline.trainings.iter().any(|training| training.name == config.model) {
-                let fault = Fault::new(codes::UNKNOWN_NAME, format!("no sink trains a model `{}`", config.model));
-                let names: Vec<&str> = pipeline.trainings.iter().map(|training| training.name.as_str()).collect();
+            if !pipeline
+                .trainings
+                .iter()
+                .any(|training| training.name == config.model)
+            {
+                let fault = Fault::new(
+                    codes::UNKNOWN_NAME,
+                    format!("no sink trains a model `{}`", config.model),
+                );
+                let names: Vec<&str> = pipeline
+                    .trainings
+                    .iter()
+                    .map(|training| training.name.as_str())
+                    .collect();
                 return Err(fault.hint(match names.is_empty() {
                     true => "add a sink that trains it: `train: { model: mlp, ... }`".to_owned(),
                     false => format!("the sinks that train are {}", names.join(", ")),
                 }));
             }
             let future = future_of(bound, &sink.from)?;
-            check_horizon(future, pipeline.label.as_ref().map(|label| label.horizon.as_str()))?;
+            check_horizon(
+                future,
+                pipeline.label.as_ref().map(|label| label.horizon.as_str()),
+            )?;
             for column in &config.columns {
                 if future.source.field_with_name(column).is_err() {
                     return Err(unknown_column(column, &future.source));
@@ -149,12 +184,20 @@ impl Session {
             let model = trained.iter().find(|model| model.name() == config.model);
             let model = model.ok_or_else(|| Fault::internal("a forecast without a model"))?;
             let files = model.directory()?;
-            let predictor = self.connectors.predictor(&|name: &str| self.io.get(&files.join(name)))?;
-            let model =
-                ForecastModel { model: LoadedModel::new(predictor, Some(&files)), artifact: artifact.id.to_string() };
+            let predictor = self
+                .connectors
+                .predictor(&|name: &str| self.io.get(&files.join(name)))?;
+            let model = ForecastModel {
+                model: LoadedModel::new(predictor, Some(&files)),
+                artifact: artifact.id.to_string(),
+            };
             self.plan_forecast(pipeline, sink, &config, model)
         };
-        pipeline.predictions.iter().map(|sink| plan(sink).map_err(|fault| fault.at(sink.at.as_ref()))).collect()
+        pipeline
+            .predictions
+            .iter()
+            .map(|sink| plan(sink).map_err(|fault| fault.at(sink.at.as_ref())))
+            .collect()
     }
 
     fn plan_forecast(
@@ -181,28 +224,42 @@ impl Session {
             }),
         };
         let input = NodeInput::From(sink.from.clone());
-        extended
-            .nodes
-            .push(PipelineNode { at: sink.at.clone(), ..PipelineNode::new(&node, input, vec![step.step()?]) });
+        extended.nodes.push(PipelineNode {
+            at: sink.at.clone(),
+            ..PipelineNode::new(&node, input, vec![step.step()?])
+        });
         let format = config.format.name().to_owned();
         extended.sinks.push(PipelineSink {
             name: sink.name.clone(),
             from: node,
-            config: self.connectors.canonical(&format, json!({ "path": config.path }))?,
+            config: self
+                .connectors
+                .canonical(&format, json!({ "path": config.path }))?,
             format,
             split: Some(FUTURE_PART.to_owned()),
             optional: false,
             at: sink.at.clone(),
         });
         let ForecastModel { model, artifact } = model;
-        Ok(ForecastPlan { name: sink.name.clone(), pipeline: extended, model, artifact, earlier: None })
+        Ok(ForecastPlan {
+            name: sink.name.clone(),
+            pipeline: extended,
+            model,
+            artifact,
+            earlier: None,
+        })
     }
 
     /// Writes a forecast with what a run has learned, and checks it.
     pub(crate) fn run_forecast<'a>(
         &'a self,
         plan: &'a ForecastPlan,
-        ForecastInputs { datasets, run, interval, ladder }: ForecastInputs<'_, '_>,
+        ForecastInputs {
+            datasets,
+            run,
+            interval,
+            ladder,
+        }: ForecastInputs<'_, '_>,
     ) -> Result<UnpublishedForecast<'a>> {
         let bound = self.bind(&plan.pipeline, datasets)?;
         let sink = plan.pipeline.sinks.len() - 1;
@@ -215,23 +272,40 @@ impl Session {
             })
         });
         let mut answered = BTreeSet::new();
-        let mut program = compile(&plan.pipeline, bound, datasets, &[sink], false, &mut |ask, state| {
-            let known = run.state.findings.contains_key(&state);
-            answered.extend(known.then_some(ask));
-            Ok(known)
-        })?;
+        let mut program = compile(
+            &plan.pipeline,
+            bound,
+            datasets,
+            &[sink],
+            false,
+            &mut |ask, state| {
+                let known = run.state.findings.contains_key(&state);
+                answered.extend(known.then_some(ask));
+                Ok(known)
+            },
+        )?;
         if let Some(answers) = answers.transpose()? {
             let all = (0..program.bound.asks.len()).collect();
             replace_findings(&mut program, &plan.pipeline, &all, &answers, &mut findings)?;
         }
-        let state = RunState { sources, findings, ..RunState::default() };
+        let state = RunState {
+            sources,
+            findings,
+            ..RunState::default()
+        };
         let (store, scratch) = (run.store.clone(), run.scratch.clone());
         // Findings of another night are known here alone.
         let run_spec = match plan.earlier.is_none() && run.run_spec.is_some() {
             true => {
                 let (pipeline, sinks) = (&plan.pipeline, &[sink][..]);
                 self.run_spec(
-                    RemoteRun { pipeline, sinks, learns: false, known: answered, applies: None },
+                    RemoteRun {
+                        pipeline,
+                        sinks,
+                        learns: false,
+                        known: answered,
+                        applies: None,
+                    },
                     interval,
                     datasets,
                 )?
@@ -248,7 +322,11 @@ impl Session {
 }
 
 impl<'a> UnpublishedForecast<'a> {
-    fn new(run: RunExecutor<'a>, staged: Vec<StagedOutput>, plan: &'a ForecastPlan) -> UnpublishedForecast<'a> {
+    fn new(
+        run: RunExecutor<'a>,
+        staged: Vec<StagedOutput>,
+        plan: &'a ForecastPlan,
+    ) -> UnpublishedForecast<'a> {
         UnpublishedForecast { run, staged, plan }
     }
 
@@ -263,8 +341,14 @@ impl<'a> UnpublishedForecast<'a> {
         let mut outputs = self.run.publish(staged)?;
         std::mem::take(&mut self.run.background).join_all()?;
         let layout = ForecastLayout::of(self.plan, &self.run.program.bound)?;
-        let output = outputs.pop().ok_or_else(|| Fault::internal("a forecast without an output"))?;
-        let future = self.run.future.pop().ok_or_else(|| Fault::internal("a forecast of no series"))?;
+        let output = outputs
+            .pop()
+            .ok_or_else(|| Fault::internal("a forecast without an output"))?;
+        let future = self
+            .run
+            .future
+            .pop()
+            .ok_or_else(|| Fault::internal("a forecast of no series"))?;
         Ok(ForecastReport {
             sink: self.plan.name.clone(),
             path: output.path,
@@ -289,24 +373,41 @@ impl RunExecutor<'_> {
     pub(crate) fn check_forecast_outputs(&self, staged: &[StagedOutput]) -> Result<()> {
         for output in staged {
             let (sink, out, manifest) = output.parts(self.pipeline);
-            let step = self.pipeline.node(&sink.from).and_then(|node| node.steps.last());
-            let Some(step) = step.filter(|step| step.kind == PredictTransform::NAME) else { continue };
+            let step = self
+                .pipeline
+                .node(&sink.from)
+                .and_then(|node| node.steps.last());
+            let Some(step) = step.filter(|step| step.kind == PredictTransform::NAME) else {
+                continue;
+            };
             let wrong = |error| Fault::internal("a step that predicts").cause(error);
-            let step: PredictTransform = serde_json::from_value(step.config.clone()).map_err(wrong)?;
+            let step: PredictTransform =
+                serde_json::from_value(step.config.clone()).map_err(wrong)?;
             if step.forecast.is_none() {
                 continue;
             }
             let bound = &self.program.bound;
             let future = future_of(bound, &sink.from)?;
             let [made_by] = future.made_by.as_slice() else {
-                let fault =
-                    Fault::new(codes::UNSUPPORTED, "a forecast needs one `future_rows`, and its inputs have several");
-                return Err(fault.hint("move `future_rows` behind the union").at(sink.at.as_ref()));
+                let fault = Fault::new(
+                    codes::UNSUPPORTED,
+                    "a forecast needs one `future_rows`, and its inputs have several",
+                );
+                return Err(fault
+                    .hint("move `future_rows` behind the union")
+                    .at(sink.at.as_ref()));
             };
-            let PlanOp::Gather(GatherOp { lower: GatherBy::Future(rows), .. }) = &bound.ops[*made_by].op else {
+            let PlanOp::Gather(GatherOp {
+                lower: GatherBy::Future(rows),
+                ..
+            }) = &bound.ops[*made_by].op
+            else {
                 return Err(Fault::internal("rows of the future that nothing makes"));
             };
-            let latest = bound.ops[*made_by].asks.first().ok_or_else(|| Fault::internal("rows of no series"))?;
+            let latest = bound.ops[*made_by]
+                .asks
+                .first()
+                .ok_or_else(|| Fault::internal("rows of no series"))?;
             let series = (rows.count)(self.state.finding(&self.program, *latest)?.as_ref())?.active;
             let contract = ForecastContract {
                 format: &sink.format,
@@ -318,33 +419,54 @@ impl RunExecutor<'_> {
                 series,
                 steps: rows.steps,
             };
-            contract.check(self.session, out, manifest).map_err(|fault| {
-                let placed = fault.file(&out.shown).at(sink.at.as_ref());
-                placed.note("nothing was published: readers see the forecast before")
-            })?;
+            contract
+                .check(self.session, out, manifest)
+                .map_err(|fault| {
+                    let placed = fault.file(&out.shown).at(sink.at.as_ref());
+                    placed.note("nothing was published: readers see the forecast before")
+                })?;
         }
         Ok(())
     }
 }
 
 /// Refuses to compare forecasts with the values that came where the model's label has other units than these.
-pub(crate) fn check_label_units(pipeline: &Pipeline, bound: &BoundPipeline, from: &str) -> Result<()> {
-    let (Some(label), future) = (&pipeline.label, future_of(bound, from)?) else { return Ok(()) };
-    let Some(by) = future.rows.iter().find_map(|stream| changed_by(bound, &stream.ops, &label.column)) else {
+pub(crate) fn check_label_units(
+    pipeline: &Pipeline,
+    bound: &BoundPipeline,
+    from: &str,
+) -> Result<()> {
+    let (Some(label), future) = (&pipeline.label, future_of(bound, from)?) else {
+        return Ok(());
+    };
+    let Some(by) = future
+        .rows
+        .iter()
+        .find_map(|stream| changed_by(bound, &stream.ops, &label.column))
+    else {
         return Ok(());
     };
     let message = format!(
         "`{by}` changes the label `{}` behind `future_rows`: the model predicts in other units than those of the values",
         label.column
     );
-    let hint = format!("change the label before `future_rows`, or write what `{by}` makes to another column");
-    Err(Fault::new(codes::BAD_VALUE, message).column(&label.column).hint(hint))
+    let hint = format!(
+        "change the label before `future_rows`, or write what `{by}` makes to another column"
+    );
+    Err(Fault::new(codes::BAD_VALUE, message)
+        .column(&label.column)
+        .hint(hint))
 }
 
 /// The rows of the future of a step.
 fn future_of<'b>(bound: &'b BoundPipeline, from: &str) -> Result<&'b FutureFlow> {
     let flow = bound.flows.get(from);
-    let flow = flow.ok_or_else(|| Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{from}`")))?;
+    let flow = flow.ok_or_else(|| {
+        Fault::new(
+            codes::UNKNOWN_NAME,
+            format!("there is no step or source `{from}`"),
+        )
+    })?;
     flow.future.as_deref().ok_or_else(no_future)
 }
 

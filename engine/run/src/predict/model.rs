@@ -52,7 +52,10 @@ pub struct Predictions {
 
 impl From<Float32Array> for Predictions {
     fn from(point: Float32Array) -> Self {
-        Predictions { point, quantiles: Vec::new() }
+        Predictions {
+            point,
+            quantiles: Vec::new(),
+        }
     }
 }
 
@@ -75,7 +78,10 @@ static LOADED: Mutex<BTreeMap<String, Weak<LoadedModel>>> = Mutex::new(BTreeMap:
 
 impl LoadedModel {
     /// Lets steps find a model. `place` is the directory of its files.
-    pub fn new(predictor: Arc<dyn ModelPredictor>, place: Option<&StorageLocation>) -> Arc<LoadedModel> {
+    pub fn new(
+        predictor: Arc<dyn ModelPredictor>,
+        place: Option<&StorageLocation>,
+    ) -> Arc<LoadedModel> {
         let place = place.map(|place| place.shown.clone());
         let id = predictor.id().to_owned();
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,14 +9,16 @@ use arrow::datatypes::{DataType, Float32Type, Schema};
 use forebay_commit::{DegradationReport, StateStore};
 use forebay_execute::RunState;
 use forebay_model::{
-    DegradationLevel, Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, Step, codes,
+    DegradationLevel, Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result,
+    Step, codes,
 };
 use forebay_plan::{BoundPipeline, bind, compile};
 use forebay_storage::{BackgroundTasks, ScratchDir};
 use serde_json::json;
 
 use super::{
-    ForecastModel, ForecastPlan, LoadedModel, ModelPredictor, Predictions, UnpublishedForecast, check_label_units,
+    ForecastModel, ForecastPlan, LoadedModel, ModelPredictor, Predictions, UnpublishedForecast,
+    check_label_units,
 };
 use crate::backfill::BackfillStage;
 use crate::deadline::{DeadlineMonitor, PlanOption, PlannedPass};
@@ -70,13 +72,24 @@ impl ModelPredictor for SeasonalNaive {
     }
 
     fn predict(&self, columns: &[ArrayRef], rows: usize) -> Result<Predictions> {
-        let columns = columns.iter().map(|column| Ok(cast(column, &DataType::Float32)?)).collect::<Result<Vec<_>>>()?;
-        let columns: Vec<&Float32Array> = columns.iter().map(|column| column.as_primitive::<Float32Type>()).collect();
+        let columns = columns
+            .iter()
+            .map(|column| Ok(cast(column, &DataType::Float32)?))
+            .collect::<Result<Vec<_>>>()?;
+        let columns: Vec<&Float32Array> = columns
+            .iter()
+            .map(|column| column.as_primitive::<Float32Type>())
+            .collect();
         let known = |row: usize| {
-            let values = columns.iter().filter(move |column| column.is_valid(row)).map(move |column| column.value(row));
+            let values = columns
+                .iter()
+                .filter(move |column| column.is_valid(row))
+                .map(move |column| column.value(row));
             values.filter(|value| value.is_finite())
         };
-        let point = (0..rows).map(|row| Some(known(row).next().unwrap_or(0.0))).collect();
+        let point = (0..rows)
+            .map(|row| Some(known(row).next().unwrap_or(0.0)))
+            .collect();
         let mut quantiles = vec![Vec::with_capacity(rows); self.quantiles.len()];
         let mut seasons = Vec::new();
         let scored = if self.quantiles.is_empty() { 0 } else { rows };
@@ -88,7 +101,10 @@ impl ModelPredictor for SeasonalNaive {
                 column.push(interpolated(&seasons, *quantile));
             }
         }
-        Ok(Predictions { point, quantiles: quantiles.into_iter().map(Float32Array::from).collect() })
+        Ok(Predictions {
+            point,
+            quantiles: quantiles.into_iter().map(Float32Array::from).collect(),
+        })
     }
 }
 
@@ -105,30 +121,48 @@ impl SeasonalNaive {
 /// A quantile of sorted values, between two of them where it falls there; 0 of none.
 fn interpolated(sorted: &[f32], quantile: f64) -> f32 {
     let at = quantile * sorted.len().saturating_sub(1) as f64;
-    let (Some(low), Some(high)) = (sorted.get(at.floor() as usize), sorted.get(at.ceil() as usize)) else { return 0.0 };
+    let (Some(low), Some(high)) = (
+        sorted.get(at.floor() as usize),
+        sorted.get(at.ceil() as usize),
+    ) else {
+        return 0.0;
+    };
     (f64::from(*low) + (at - at.floor()) * (f64::from(*high) - f64::from(*low))) as f32
 }
 
 /// The steps of a naive forecast: those up to `future_rows`, and the lags that it repeats.
-fn naive_node(pipeline: &Pipeline, from: &str, name: &str, season: &str) -> Result<(PipelineNode, SeasonalNaive)> {
+fn naive_node(
+    pipeline: &Pipeline,
+    from: &str,
+    name: &str,
+    season: &str,
+) -> Result<(PipelineNode, SeasonalNaive)> {
     let label = pipeline.label.as_ref().ok_or_else(|| {
-        let fault = Fault::new(codes::MISSING_FIELD, "the naive forecast repeats the target, and there is no `label`");
+        let fault = Fault::new(
+            codes::MISSING_FIELD,
+            "the naive forecast repeats the target, and there is no `label`",
+        );
         fault.hint("declare it: `label: { column: <target>, horizon: 7d }`")
     })?;
     let (node, place) = step_of_future(pipeline, from)?;
     let future = &node.steps[place];
     let horizon = future.config["horizon"].as_str().unwrap_or_default();
     let wrong = || {
-        let message = format!("`season: {season}` and the horizon {horizon} are not lengths of one unit");
+        let message =
+            format!("`season: {season}` and the horizon {horizon} are not lengths of one unit");
         Fault::new(codes::BAD_VALUE, message).hint("write both in one unit, such as 7d and 28d")
     };
-    let ((season_count, unit), (horizon_count, horizon_unit)) =
-        (length(season).ok_or_else(wrong)?, length(horizon).ok_or_else(wrong)?);
+    let ((season_count, unit), (horizon_count, horizon_unit)) = (
+        length(season).ok_or_else(wrong)?,
+        length(horizon).ok_or_else(wrong)?,
+    );
     if unit != horizon_unit || season_count == 0 {
         return Err(wrong());
     }
     let seasons = 1..=horizon_count.div_ceil(season_count) + SEASONS_BACK;
-    let lags: Vec<String> = seasons.map(|number| format!("{}{unit}", number * season_count)).collect();
+    let lags: Vec<String> = seasons
+        .map(|number| format!("{}{unit}", number * season_count))
+        .collect();
     let mut lag = json!({ "columns": [label.column], "by": lags });
     for beside in ["time", "keys"] {
         if !future.config[beside].is_null() {
@@ -136,21 +170,50 @@ fn naive_node(pipeline: &Pipeline, from: &str, name: &str, season: &str) -> Resu
         }
     }
     let mut steps = node.steps[..=place].to_vec();
-    steps.push(Step { kind: "lag".to_owned(), config: lag, at: future.at.clone() });
-    let columns: Vec<String> = lags.iter().map(|lag| format!("{}_lag_{lag}", label.column)).collect();
+    steps.push(Step {
+        kind: "lag".to_owned(),
+        config: lag,
+        at: future.at.clone(),
+    });
+    let columns: Vec<String> = lags
+        .iter()
+        .map(|lag| format!("{}_lag_{lag}", label.column))
+        .collect();
     let id = format!("seasonal naive of {} by {season}", label.column);
-    let naive = SeasonalNaive { id, columns, horizon: Some(label.horizon.clone()), quantiles: Vec::new() };
-    Ok((PipelineNode { name: name.to_owned(), steps, optional: false, ..node.clone() }, naive))
+    let naive = SeasonalNaive {
+        id,
+        columns,
+        horizon: Some(label.horizon.clone()),
+        quantiles: Vec::new(),
+    };
+    Ok((
+        PipelineNode {
+            name: name.to_owned(),
+            steps,
+            optional: false,
+            ..node.clone()
+        },
+        naive,
+    ))
 }
 
 /// The node before a step whose steps add rows of the future, and the place of the one that does.
-pub(crate) fn step_of_future<'p>(pipeline: &'p Pipeline, from: &str) -> Result<(&'p PipelineNode, usize)> {
+pub(crate) fn step_of_future<'p>(
+    pipeline: &'p Pipeline,
+    from: &str,
+) -> Result<(&'p PipelineNode, usize)> {
     let mut name = from;
     while let Some(node) = pipeline.node(name) {
-        if let Some(place) = node.steps.iter().position(|step| step.kind == "future_rows") {
+        if let Some(place) = node
+            .steps
+            .iter()
+            .position(|step| step.kind == "future_rows")
+        {
             return Ok((node, place));
         }
-        let NodeInput::From(input) = &node.input else { break };
+        let NodeInput::From(input) = &node.input else {
+            break;
+        };
         name = input;
     }
     Err(super::step::no_future())
@@ -164,23 +227,36 @@ fn length(text: &str) -> Option<(u64, &str)> {
 
 /// The passes of a run that publishes naive forecasts. What they cost is known once one did.
 pub(crate) fn naive_passes() -> Vec<PlannedPass> {
-    vec![PlannedPass { pass: NAIVE.to_owned(), total: 0, read: Some(0), learned: false, keeps: false }]
+    vec![PlannedPass {
+        pass: NAIVE.to_owned(),
+        total: 0,
+        read: Some(0),
+        learned: false,
+        keeps: false,
+    }]
 }
 
 impl Session {
     /// Refuses a ladder with the rung `naive` where it could not be taken.
     pub(super) fn check_naive(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Result<()> {
-        let Some(deadline) = &pipeline.deadline else { return Ok(()) };
+        let Some(deadline) = &pipeline.deadline else {
+            return Ok(());
+        };
         if !deadline.ladder.contains(&DegradationLevel::Naive) {
             return Ok(());
         }
         if pipeline.predictions.is_empty() {
-            let fault = Fault::new(codes::MISSING_FIELD, "the rung `naive` publishes forecasts, and no sink has one");
+            let fault = Fault::new(
+                codes::MISSING_FIELD,
+                "the rung `naive` publishes forecasts, and no sink has one",
+            );
             let hint = "add a `predict` sink, or leave `naive` out of the ladder";
             return Err(fault.hint(hint).at(deadline.at.as_ref()));
         }
         let faults = pipeline.predictions.iter().filter_map(|sink| {
-            let checked = self.naive_plan(pipeline, sink).and_then(|_| check_label_units(pipeline, bound, &sink.from));
+            let checked = self
+                .naive_plan(pipeline, sink)
+                .and_then(|_| check_label_units(pipeline, bound, &sink.from));
             let fault = checked.err()?;
             Some(fault.at(sink.at.as_ref()))
         });
@@ -191,7 +267,10 @@ impl Session {
     fn naive_plan(&self, pipeline: &Pipeline, sink: &PipelineSink) -> Result<ForecastPlan> {
         let config = self.predict_config(sink)?;
         let season = config.season.as_deref().ok_or_else(|| {
-            let fault = Fault::new(codes::MISSING_FIELD, "the rung `naive` needs to know the season of the forecast");
+            let fault = Fault::new(
+                codes::MISSING_FIELD,
+                "the rung `naive` needs to know the season of the forecast",
+            );
             fault.hint("say `season: 7d` under `predict`, or leave `naive` out of the ladder")
         })?;
         let mut name = format!("{}_naive", sink.name);
@@ -201,12 +280,23 @@ impl Session {
         let (node, naive) = naive_node(pipeline, &sink.from, &name, season)?;
         // A forecast has the same columns, whatever it is made with.
         let naive = naive.with_quantiles(self.forecast_quantiles(pipeline, &config)?);
-        let model = ForecastModel { model: LoadedModel::new(Arc::new(naive), None), artifact: String::new() };
+        let model = ForecastModel {
+            model: LoadedModel::new(Arc::new(naive), None),
+            artifact: String::new(),
+        };
         // Nothing else of the pipeline is looked at.
         let mut own = pipeline.clone();
         own.nodes.push(node);
         (own.sinks, own.trainings, own.predictions) = Default::default();
-        self.plan_forecast(&own, &PipelineSink { from: name, ..sink.clone() }, &config, model)
+        self.plan_forecast(
+            &own,
+            &PipelineSink {
+                from: name,
+                ..sink.clone()
+            },
+            &config,
+            model,
+        )
     }
 
     /// Publishes naive forecasts, and nothing else.
@@ -217,18 +307,37 @@ impl Session {
         monitor: &DeadlineMonitor,
     ) -> Result<RunReport> {
         let rung = Some(DegradationLevel::Naive);
-        monitor.plan(vec![PlanOption { rung, passes: naive_passes() }], std::iter::empty());
+        monitor.plan(
+            vec![PlanOption {
+                rung,
+                passes: naive_passes(),
+            }],
+            std::iter::empty(),
+        );
         monitor.begin(NAIVE);
         let ladder = degradation_report(pipeline, rung).map(|ladder| {
-            let left_out = pipeline.sinks.iter().chain(&pipeline.trainings).map(|sink| sink.name.clone());
-            DegradationReport { skipped: left_out.collect(), ..ladder }
+            let left_out = pipeline
+                .sinks
+                .iter()
+                .chain(&pipeline.trainings)
+                .map(|sink| sink.name.clone());
+            DegradationReport {
+                skipped: left_out.collect(),
+                ..ladder
+            }
         });
         let plans = self.naive_plans(pipeline)?;
-        let NaiveForecasts { forecasts, passes, scratch } =
-            self.run_naive_plans(&plans, pipeline, interval, &ladder)?;
+        let NaiveForecasts {
+            forecasts,
+            passes,
+            scratch,
+        } = self.run_naive_plans(&plans, pipeline, interval, &ladder)?;
         self.wait_for_previous_run(BackfillStage::Done)?;
         monitor.end(false);
-        let forecasts = forecasts.into_iter().map(UnpublishedForecast::publish).collect::<Result<Vec<_>>>()?;
+        let forecasts = forecasts
+            .into_iter()
+            .map(UnpublishedForecast::publish)
+            .collect::<Result<Vec<_>>>()?;
         Ok(RunReport {
             pipeline: pipeline.name.clone(),
             artifact: None,
@@ -255,11 +364,17 @@ impl Session {
     pub(crate) fn publish_naive_forecasts(&self, pipeline: &Pipeline) -> Result<()> {
         let plans = self.naive_plans(pipeline)?;
         let made = self.run_naive_plans(&plans, pipeline, None, &None)?;
-        made.forecasts.into_iter().try_for_each(|forecast| forecast.publish().map(drop))
+        made.forecasts
+            .into_iter()
+            .try_for_each(|forecast| forecast.publish().map(drop))
     }
 
     fn naive_plans(&self, pipeline: &Pipeline) -> Result<Vec<ForecastPlan>> {
-        pipeline.predictions.iter().map(|sink| self.naive_plan(pipeline, sink)).collect()
+        pipeline
+            .predictions
+            .iter()
+            .map(|sink| self.naive_plan(pipeline, sink))
+            .collect()
     }
 
     fn run_naive_plans<'a>(
@@ -272,7 +387,8 @@ impl Session {
         let store = StateStore::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
         let mut later = BackgroundTasks::default();
-        let sources = self.discover_inputs(&self.io, pipeline, Some((&scratch, &mut later)), interval)?;
+        let sources =
+            self.discover_inputs(&self.io, pipeline, Some((&scratch, &mut later)), interval)?;
         let datasets = datasets(&sources);
         later.join_all()?;
         let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
@@ -282,18 +398,48 @@ impl Session {
             let asks = bound.asks.clone();
             let mut findings = BTreeMap::new();
             let sink = plan.pipeline.sinks.len() - 1;
-            let program = compile(&plan.pipeline, bound, &datasets, &[sink], false, &mut |ask, state| {
-                store.load_finding(state, asks[ask].ask.analyzer.as_ref(), &share, &mut findings)
-            })?;
-            let state = RunState { sources: sources.clone(), findings, ..RunState::default() };
-            let run = RunExecutor::new(self, &plan.pipeline, store.clone(), scratch.clone(), program, state);
-            let mut run = RunExecutor { degradation: ladder.clone(), ..run };
+            let program = compile(
+                &plan.pipeline,
+                bound,
+                &datasets,
+                &[sink],
+                false,
+                &mut |ask, state| {
+                    store.load_finding(
+                        state,
+                        asks[ask].ask.analyzer.as_ref(),
+                        &share,
+                        &mut findings,
+                    )
+                },
+            )?;
+            let state = RunState {
+                sources: sources.clone(),
+                findings,
+                ..RunState::default()
+            };
+            let run = RunExecutor::new(
+                self,
+                &plan.pipeline,
+                store.clone(),
+                scratch.clone(),
+                program,
+                state,
+            );
+            let mut run = RunExecutor {
+                degradation: ladder.clone(),
+                ..run
+            };
             let staged = run.run_passes()?;
             let mut forecast = UnpublishedForecast::new(run, staged, plan);
             passes.extend(forecast.passes());
             forecasts.push(forecast);
         }
-        Ok(NaiveForecasts { forecasts, passes, scratch })
+        Ok(NaiveForecasts {
+            forecasts,
+            passes,
+            scratch,
+        })
     }
 }
 

@@ -6,8 +6,9 @@ use arrow::array::{ArrayRef, DictionaryArray, Int32Array, StringArray};
 use arrow::datatypes::{DataType, Field, Int32Type};
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{
-    BindScope, ConfiguredTransform, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, MapOp, PlanOp, PredictionFeedback, RowMark,
-    Transform, check_horizon, check_recursive_label, source_column, unknown_column,
+    BindScope, ConfiguredTransform, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, MapOp, PlanOp,
+    PredictionFeedback, RowMark, Transform, check_horizon, check_recursive_label, source_column,
+    unknown_column,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -63,32 +64,52 @@ impl Transform for PredictTransform {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let model = LoadedModel::find(&self.model)?;
         let written = self.written_columns(&self.column, model.predictor.quantiles());
-        let there = written.iter().find(|name| self.forecast.is_none() && scope.schema.field_with_name(name).is_ok());
+        let there = written
+            .iter()
+            .find(|name| self.forecast.is_none() && scope.schema.field_with_name(name).is_ok());
         if let Some(name) = there {
-            let fault = Fault::new(codes::COLUMN_CLASH, format!("there is a column `{name}` already"));
-            return Err(fault.column(name).hint("call the predictions something else: `--name`"));
+            let fault = Fault::new(
+                codes::COLUMN_CLASH,
+                format!("there is a column `{name}` already"),
+            );
+            return Err(fault
+                .column(name)
+                .hint("call the predictions something else: `--name`"));
         }
         let reads = model.predictor.columns();
         let by_step = reads.iter().any(|name| name == HORIZON_STEP);
         let recursive = model.predictor.feeds_back().map(str::to_owned);
         if (by_step || recursive.is_some()) && self.forecast.is_none() {
             let message = match by_step {
-                true => "the model has trees for each step of the horizon, and predicts rows of the future only",
+                true => {
+                    "the model has trees for each step of the horizon, and predicts rows of the future only"
+                }
                 false => "the model predicts one step from another, and so rows of the future only",
             };
-            return Err(Fault::new(codes::UNSUPPORTED, message).hint("leave `--split` out, or name the part `future`"));
+            return Err(Fault::new(codes::UNSUPPORTED, message)
+                .hint("leave `--split` out, or name the part `future`"));
         }
-        let is_missing = |name: &&String| *name != HORIZON_STEP && scope.schema.field_with_name(name).is_err();
+        let is_missing =
+            |name: &&String| *name != HORIZON_STEP && scope.schema.field_with_name(name).is_err();
         let missing = reads.iter().filter(is_missing);
-        let missing =
-            missing.map(|name| unknown_column(name, scope.schema).note("the model was trained with this column"));
-        let faults = missing.chain(model.predictor.check(scope.schema).err()).collect();
+        let missing = missing.map(|name| {
+            unknown_column(name, scope.schema).note("the model was trained with this column")
+        });
+        let faults = missing
+            .chain(model.predictor.check(scope.schema).err())
+            .collect();
         if let Some(fault) = Fault::combine(faults) {
             return Err(fault);
         }
         let quantiles = model.predictor.quantiles().to_vec();
-        let names = if self.forecast.is_some() { self.written_columns(PREDICTED, &quantiles) } else { written };
-        let predicted = names.iter().map(|name| Field::new(name, DataType::Float32, true));
+        let names = if self.forecast.is_some() {
+            self.written_columns(PREDICTED, &quantiles)
+        } else {
+            written
+        };
+        let predicted = names
+            .iter()
+            .map(|name| Field::new(name, DataType::Float32, true));
         let bounds = self.bounds();
         let predict = MapOp::new(reads, predicted, move |columns, rows| {
             let found = bounded_columns(model.predictor.predict(columns, rows)?, bounds);
@@ -116,20 +137,31 @@ impl PredictTransform {
 
     /// The columns of predictions in a forecast, whose model is loaded.
     pub(super) fn prediction_columns(&self) -> Result<Vec<String>> {
-        Ok(self.written_columns(&self.column, LoadedModel::find(&self.model)?.predictor.quantiles()))
+        Ok(self.written_columns(
+            &self.column,
+            LoadedModel::find(&self.model)?.predictor.quantiles(),
+        ))
     }
 
     /// The column of the point forecast and those of quantiles.
     fn written_columns(&self, point: &str, quantiles: &[f64]) -> Vec<String> {
-        let of_quantiles = quantiles.iter().map(|quantile| quantile_column(point, *quantile));
-        std::iter::once(point.to_owned()).chain(of_quantiles).collect()
+        let of_quantiles = quantiles
+            .iter()
+            .map(|quantile| quantile_column(point, *quantile));
+        std::iter::once(point.to_owned())
+            .chain(of_quantiles)
+            .collect()
     }
 
     /// How predictions of a label feed later rows.
     fn feedback(&self, label: String, scope: &BindScope<'_>) -> Result<PredictionFeedback> {
         let future = scope.future.ok_or_else(no_future)?;
         check_recursive_label(future, &label)?;
-        Ok(PredictionFeedback { prediction: self.column.clone(), label, time: future.time.clone() })
+        Ok(PredictionFeedback {
+            prediction: self.column.clone(),
+            label,
+            time: future.time.clone(),
+        })
     }
 
     /// Predicts, drops all columns, and writes those of the forecast.
@@ -148,24 +180,36 @@ impl PredictTransform {
         let mut add = |read: String, name: &str, data_type: &DataType| {
             if writes.iter().any(|known| known.name() == name) {
                 let message = format!("two columns of the forecast would be called `{name}`");
-                let hint = "leave it out of `columns`, or call the prediction or the key something else";
-                return Err(Fault::new(codes::COLUMN_CLASH, message).column(name).hint(hint));
+                let hint =
+                    "leave it out of `columns`, or call the prediction or the key something else";
+                return Err(Fault::new(codes::COLUMN_CLASH, message)
+                    .column(name)
+                    .hint(hint));
             }
             reads.push(read);
             writes.push(Field::new(name, data_type.clone(), true));
             Ok(())
         };
         for name in source_columns(future, &forecast.columns) {
-            let field = future.source.field_with_name(name).map_err(|_| unknown_column(name, &future.source))?;
+            let field = future
+                .source
+                .field_with_name(name)
+                .map_err(|_| unknown_column(name, &future.source))?;
             add(source_column(name), name, field.data_type())?;
         }
         add(HORIZON_STEP.to_owned(), STEP, &DataType::UInt32)?;
         let predicted = self.written_columns(PREDICTED, quantiles);
-        for (read, name) in predicted.into_iter().zip(self.written_columns(&self.column, quantiles)) {
+        for (read, name) in predicted
+            .into_iter()
+            .zip(self.written_columns(&self.column, quantiles))
+        {
             add(read, &name, &DataType::Float32)?;
         }
         add(KNOWN_UNTIL.to_owned(), KNOWN, time)?;
-        let ids = [(MODEL, self.model.clone()), (ARTIFACT, forecast.artifact.clone())];
+        let ids = [
+            (MODEL, self.model.clone()),
+            (ARTIFACT, forecast.artifact.clone()),
+        ];
         for (name, _) in &ids {
             if writes.iter().any(|known| known.name() == name) {
                 let message = format!("two columns of the forecast would be called `{name}`");
@@ -179,7 +223,11 @@ impl PredictTransform {
             let ids = ids.iter().map(|(_, id)| repeated(id, rows));
             columns.iter().cloned().map(Ok).chain(ids).collect()
         });
-        Ok(vec![PlanOp::Map(predict), PlanOp::Project(Vec::new()), PlanOp::Map(written)])
+        Ok(vec![
+            PlanOp::Map(predict),
+            PlanOp::Project(Vec::new()),
+            PlanOp::Map(written),
+        ])
     }
 }
 
@@ -196,7 +244,10 @@ pub(super) fn source_columns<'a>(future: &'a FutureFlow, columns: &'a [String]) 
 }
 
 pub(super) fn no_future() -> Fault {
-    let fault = Fault::new(codes::MISSING_FIELD, "the step has no rows of the future to predict");
+    let fault = Fault::new(
+        codes::MISSING_FIELD,
+        "the step has no rows of the future to predict",
+    );
     fault.hint("add `future_rows` to its steps, before the windows; `aggregate`, `dedupe` and SQL end them")
 }
 
@@ -204,5 +255,7 @@ pub(super) fn no_future() -> Fault {
 fn repeated(text: &str, rows: usize) -> Result<ArrayRef> {
     let values = Arc::new(StringArray::from(vec![text]));
     let keys = Int32Array::from(vec![0; rows]);
-    Ok(Arc::new(DictionaryArray::<Int32Type>::try_new(keys, values)?))
+    Ok(Arc::new(DictionaryArray::<Int32Type>::try_new(
+        keys, values,
+    )?))
 }

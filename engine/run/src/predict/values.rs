@@ -17,7 +17,10 @@ impl PredictionBounds {
     /// Without a bound where one is left out.
     pub fn new(min: Option<f64>, max: Option<f64>) -> PredictionBounds {
         let min = min.map_or(f32::NEG_INFINITY, |min| min as f32);
-        PredictionBounds { min, max: max.map_or(f32::INFINITY, |max| max as f32) }
+        PredictionBounds {
+            min,
+            max: max.map_or(f32::INFINITY, |max| max as f32),
+        }
     }
 
     /// Whether a prediction is within the bounds.
@@ -49,7 +52,10 @@ pub(super) struct BoundedColumns {
 
 /// Sorts the quantiles of each row (Chernozhukov, Fernandez-Val and Galichon, 2010: no loss grows by it), and moves
 /// predictions to the bounds.
-pub(super) fn bounded_columns(predictions: Predictions, bounds: PredictionBounds) -> BoundedColumns {
+pub(super) fn bounded_columns(
+    predictions: Predictions,
+    bounds: PredictionBounds,
+) -> BoundedColumns {
     let Predictions { point, quantiles } = predictions;
     let rows = point.len();
     let mut columns: Vec<Vec<Option<f32>>> = vec![Vec::with_capacity(rows); 1 + quantiles.len()];
@@ -64,7 +70,12 @@ pub(super) fn bounded_columns(predictions: Predictions, bounds: PredictionBounds
         };
         keep(0, point.is_valid(row).then(|| point.value(row)));
         values.clear();
-        values.extend(quantiles.iter().filter(|column| column.is_valid(row)).map(|column| column.value(row)));
+        values.extend(
+            quantiles
+                .iter()
+                .filter(|column| column.is_valid(row))
+                .map(|column| column.value(row)),
+        );
         let is_whole = values.len() == quantiles.len();
         let crosses = is_whole && !values.is_sorted_by(|a, b| a.total_cmp(b).is_le());
         crossed.push(crosses);
@@ -77,8 +88,15 @@ pub(super) fn bounded_columns(predictions: Predictions, bounds: PredictionBounds
         }
         clipped.push(is_moved);
     }
-    let columns = columns.into_iter().map(|column| Arc::new(Float32Array::from(column)) as ArrayRef).collect();
-    BoundedColumns { columns, clipped: clipped.into(), crossed: crossed.into() }
+    let columns = columns
+        .into_iter()
+        .map(|column| Arc::new(Float32Array::from(column)) as ArrayRef)
+        .collect();
+    BoundedColumns {
+        columns,
+        clipped: clipped.into(),
+        crossed: crossed.into(),
+    }
 }
 
 #[cfg(test)]
@@ -99,12 +117,23 @@ mod tests {
             ],
         };
         let found = bounded_columns(predictions, PredictionBounds::new(Some(0.0), Some(10.0)));
-        let column = |number: usize| found.columns[number].as_primitive::<Float32Type>().iter().collect::<Vec<_>>();
+        let column = |number: usize| {
+            found.columns[number]
+                .as_primitive::<Float32Type>()
+                .iter()
+                .collect::<Vec<_>>()
+        };
         assert_eq!(column(0), [Some(1.0), Some(0.0), None, Some(9.0)]);
         assert_eq!(column(1), [Some(0.25), Some(0.0), None, Some(4.0)]);
         assert_eq!(column(2), [Some(0.5), Some(0.5), None, Some(4.0)]);
         assert_eq!(column(3), [Some(2.0), Some(1.0), None, Some(10.0)]);
-        assert_eq!(found.clipped, BooleanArray::from(vec![false, true, false, true]));
-        assert_eq!(found.crossed, BooleanArray::from(vec![true, true, false, false]));
+        assert_eq!(
+            found.clipped,
+            BooleanArray::from(vec![false, true, false, true])
+        );
+        assert_eq!(
+            found.crossed,
+            BooleanArray::from(vec![true, true, false, false])
+        );
     }
 }

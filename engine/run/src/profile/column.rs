@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use arrow::array::AsArray;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, UInt64Type};
-use forebay_model::{ContentId, Fault, Finding, IdBuilder, Result, codes, logical_type, type_label};
+use forebay_model::{
+    ContentId, Fault, Finding, IdBuilder, Result, codes, logical_type, type_label,
+};
 use serde::{Deserialize, Serialize};
 
 use super::HISTOGRAM_BINS;
@@ -122,23 +124,32 @@ impl ColumnProfile {
             Some(finding) => finding.number(name),
             None => Ok(None),
         };
-        let count = |analyzer: &str, name: &str| Ok::<_, Fault>(number(analyzer, name)?.map(|n| n as u64));
+        let count =
+            |analyzer: &str, name: &str| Ok::<_, Fault>(number(analyzer, name)?.map(|n| n as u64));
         let data_type = logical_type(field.data_type());
         let frequent = match found.get("vocabulary") {
             Some(finding) => frequent_values(finding)?,
             None => Vec::new(),
         };
-        let (rows, nulls) = (count("counts", "rows")?.unwrap_or(0), count("counts", "nulls")?.unwrap_or(0));
+        let (rows, nulls) = (
+            count("counts", "rows")?.unwrap_or(0),
+            count("counts", "nulls")?.unwrap_or(0),
+        );
         // All values are among the frequent ones where these are fewer than were asked for.
         let listed: u64 = frequent.iter().map(|value| value.count).sum();
         let is_whole = found.contains_key("vocabulary") && listed == rows - nulls.min(rows);
-        let estimate = number("distinct_count", "estimate")?.map(|estimate| estimate.round() as u64);
+        let estimate =
+            number("distinct_count", "estimate")?.map(|estimate| estimate.round() as u64);
         let mut profile = ColumnProfile {
             name: field.name().clone(),
             r#type: data_type.to_string(),
             rows,
             nulls,
-            distinct: if is_whole { Some(frequent.len() as u64) } else { estimate },
+            distinct: if is_whole {
+                Some(frequent.len() as u64)
+            } else {
+                estimate
+            },
             distinct_is_exact: is_whole,
             numeric: None,
             time: None,
@@ -151,17 +162,23 @@ impl ColumnProfile {
                 Some(tick) => time_text(tick as i64, field).map(Some),
                 None => Ok::<_, Fault>(None),
             };
-            profile.time = Some(TimeProfile { first: text("min")?, last: text("max")? });
+            profile.time = Some(TimeProfile {
+                first: text("min")?,
+                last: text("max")?,
+            });
         } else if found.contains_key("moments") {
             let values = count("moments", "count")?.unwrap_or(0);
             let quantiles = match found.get("quantiles") {
                 // JSON has no infinities.
-                Some(finding) if values > 0 => {
-                    finding.numbers("value")?.into_iter().map(|x| x.clamp(f64::MIN, f64::MAX)).collect()
-                }
+                Some(finding) if values > 0 => finding
+                    .numbers("value")?
+                    .into_iter()
+                    .map(|x| x.clamp(f64::MIN, f64::MAX))
+                    .collect(),
                 _ => Vec::new(),
             };
-            let finite = |name: &str| Ok::<_, Fault>(number("moments", name)?.filter(|x| x.is_finite()));
+            let finite =
+                |name: &str| Ok::<_, Fault>(number("moments", name)?.filter(|x| x.is_finite()));
             let freedom = values.saturating_sub(1);
             let var = number("moments", "var")?.filter(|_| freedom > 0);
             profile.numeric = Some(NumericProfile {
@@ -171,7 +188,9 @@ impl ColumnProfile {
                 zeros: count("shape", "zeros")?.unwrap_or(0),
                 negatives: count("shape", "negatives")?.unwrap_or(0),
                 mean: finite("mean")?,
-                std: var.map(|var| (var * (values as f64 / freedom as f64)).sqrt()).filter(|std| std.is_finite()),
+                std: var
+                    .map(|var| (var * (values as f64 / freedom as f64)).sqrt())
+                    .filter(|std| std.is_finite()),
                 min: finite("min")?,
                 max: finite("max")?,
                 histogram: histogram(&quantiles),
@@ -182,7 +201,9 @@ impl ColumnProfile {
             profile.length = Some(LengthProfile {
                 min: count("shape", "length_min")?,
                 max: count("shape", "length_max")?,
-                mean: number("shape", "length_sum")?.filter(|_| lengths > 0.0).map(|sum| sum / lengths),
+                mean: number("shape", "length_sum")?
+                    .filter(|_| lengths > 0.0)
+                    .map(|sum| sum / lengths),
             });
         }
         Ok(profile)
@@ -190,7 +211,8 @@ impl ColumnProfile {
 
     /// Names what is known of the column.
     pub(crate) fn id(&self) -> Result<ContentId> {
-        let fields = serde_json::to_value(self).map_err(|error| Fault::internal("a profile").cause(error))?;
+        let fields = serde_json::to_value(self)
+            .map_err(|error| Fault::internal("a profile").cause(error))?;
         let mut id = IdBuilder::new("column profile");
         id.json(&fields);
         Ok(id.finish())
@@ -215,33 +237,53 @@ impl ColumnProfile {
 
     /// The rows that a value may have that is not among the frequent ones.
     pub(super) fn unlisted_max(&self) -> u64 {
-        let least = self.frequent.iter().map(|value| value.count).min().unwrap_or(0);
+        let least = self
+            .frequent
+            .iter()
+            .map(|value| value.count)
+            .min()
+            .unwrap_or(0);
         if self.distinct_is_exact { 0 } else { least }
     }
 
     /// Its type in the words of messages, such as `text` and `date`.
     pub fn type_label(&self) -> String {
-        self.r#type.parse::<DataType>().map_or_else(|_| self.r#type.clone(), |data_type| type_label(&data_type))
+        self.r#type
+            .parse::<DataType>()
+            .map_or_else(|_| self.r#type.clone(), |data_type| type_label(&data_type))
     }
 
     /// The share of rows without a value, NaN included.
     pub(super) fn missing_share(&self) -> f64 {
         let nans = self.numeric.as_ref().map_or(0, |numeric| numeric.nans);
-        if self.rows == 0 { 0.0 } else { (self.nulls + nans) as f64 / self.rows as f64 }
+        if self.rows == 0 {
+            0.0
+        } else {
+            (self.nulls + nans) as f64 / self.rows as f64
+        }
     }
 }
 
 fn examples_of(found: &BTreeMap<&str, &Finding>) -> Result<Vec<String>> {
-    let finding = found.get("distinct_count").or_else(|| found.get("examples"));
+    let finding = found
+        .get("distinct_count")
+        .or_else(|| found.get("examples"));
     finding.map_or_else(|| Ok(Vec::new()), |finding| examples(finding))
 }
 
 fn examples(finding: &Finding) -> Result<Vec<String>> {
     // Artifacts of earlier versions have none.
-    let Some(column) = finding.table().column_by_name("examples") else { return Ok(Vec::new()) };
+    let Some(column) = finding.table().column_by_name("examples") else {
+        return Ok(Vec::new());
+    };
     let text = column.as_string::<i32>();
-    let broken = |error: serde_json::Error| Fault::new(codes::CORRUPT, "examples cannot be read").cause(error);
-    text.iter().flatten().next().map_or_else(|| Ok(Vec::new()), |text| serde_json::from_str(text).map_err(broken))
+    let broken = |error: serde_json::Error| {
+        Fault::new(codes::CORRUPT, "examples cannot be read").cause(error)
+    };
+    text.iter().flatten().next().map_or_else(
+        || Ok(Vec::new()),
+        |text| serde_json::from_str(text).map_err(broken),
+    )
 }
 
 fn frequent_values(finding: &Finding) -> Result<Vec<FrequentValue>> {
@@ -249,22 +291,45 @@ fn frequent_values(finding: &Finding) -> Result<Vec<FrequentValue>> {
     let counts = finding.column("count")?.as_primitive::<UInt64Type>();
     let values = tokens.as_string::<i64>().iter().zip(counts.values());
     Ok(values
-        .map(|(value, count)| FrequentValue { value: value.unwrap_or_default().to_owned(), count: *count })
+        .map(|(value, count)| FrequentValue {
+            value: value.unwrap_or_default().to_owned(),
+            count: *count,
+        })
         .collect())
 }
 
 /// Bins of equal width between the least and the greatest finite quantile.
 fn histogram(quantiles: &[f64]) -> Vec<HistogramBin> {
-    let finite = || quantiles.iter().copied().filter(|quantile| quantile.abs() < f64::MAX);
-    let (Some(least), Some(greatest)) = (finite().next(), finite().next_back()) else { return Vec::new() };
+    let finite = || {
+        quantiles
+            .iter()
+            .copied()
+            .filter(|quantile| quantile.abs() < f64::MAX)
+    };
+    let (Some(least), Some(greatest)) = (finite().next(), finite().next_back()) else {
+        return Vec::new();
+    };
     let table = QuantileTable(quantiles);
     let bins = if greatest > least { HISTOGRAM_BINS } else { 1 };
-    let edge =
-        |bin: usize| if bin == bins { greatest } else { least + (greatest - least) * (bin as f64 / bins as f64) };
+    let edge = |bin: usize| {
+        if bin == bins {
+            greatest
+        } else {
+            least + (greatest - least) * (bin as f64 / bins as f64)
+        }
+    };
     let bin = |bin: usize| {
         let (lower, upper) = (edge(bin), edge(bin + 1));
-        let end = if bin + 1 == bins { table.share_up_to(upper) } else { table.share_below(upper) };
-        HistogramBin { lower, upper, share: (end - table.share_below(lower)).max(0.0) }
+        let end = if bin + 1 == bins {
+            table.share_up_to(upper)
+        } else {
+            table.share_below(upper)
+        };
+        HistogramBin {
+            lower,
+            upper,
+            share: (end - table.share_below(lower)).max(0.0),
+        }
     };
     (0..bins).map(bin).collect()
 }
@@ -275,12 +340,24 @@ mod tests {
 
     #[test]
     fn a_histogram_of_quantiles_adds_up() {
-        let quantiles: Vec<f64> = (0..=100).map(|part| if part < 40 { 0.0 } else { f64::from(part) }).collect();
+        let quantiles: Vec<f64> = (0..=100)
+            .map(|part| if part < 40 { 0.0 } else { f64::from(part) })
+            .collect();
         let bins = histogram(&quantiles);
         assert_eq!(bins.len(), HISTOGRAM_BINS);
         let sum: f64 = bins.iter().map(|bin| bin.share).sum();
-        assert!((sum - 1.0).abs() < 1e-12 && bins[0].share >= 0.39, "{bins:?}");
-        assert_eq!(histogram(&[2.0, 2.0]), [HistogramBin { lower: 2.0, upper: 2.0, share: 1.0 }]);
+        assert!(
+            (sum - 1.0).abs() < 1e-12 && bins[0].share >= 0.39,
+            "{bins:?}"
+        );
+        assert_eq!(
+            histogram(&[2.0, 2.0]),
+            [HistogramBin {
+                lower: 2.0,
+                upper: 2.0,
+                share: 1.0
+            }]
+        );
         assert!(histogram(&[f64::MIN, f64::MAX]).is_empty());
     }
 }

@@ -21,9 +21,15 @@ impl QuantileTable<'_> {
         if place == 0 {
             return 0.0;
         }
-        let (Some(&above), below) = (self.0.get(place), self.0[place - 1]) else { return 1.0 };
+        let (Some(&above), below) = (self.0.get(place), self.0[place - 1]) else {
+            return 1.0;
+        };
         let width = above - below;
-        let part = if width > 0.0 && width.is_finite() { ((x - below) / width).clamp(0.0, 1.0) } else { 0.0 };
+        let part = if width > 0.0 && width.is_finite() {
+            ((x - below) / width).clamp(0.0, 1.0)
+        } else {
+            0.0
+        };
         ((place - 1) as f64 + part) / parts
     }
 }
@@ -37,8 +43,18 @@ mod tests {
         // Half of the values are 0, the others lie between 0 and 10.
         let table = QuantileTable(&[0.0, 0.0, 0.0, 5.0, 10.0]);
         assert_eq!((table.share_below(0.0), table.share_up_to(0.0)), (0.0, 0.5));
-        assert_eq!((table.share_below(2.5), table.share_up_to(2.5)), (0.625, 0.625));
-        assert_eq!((table.share_below(10.0), table.share_up_to(10.0), table.share_below(11.0)), (1.0, 1.0, 1.0));
+        assert_eq!(
+            (table.share_below(2.5), table.share_up_to(2.5)),
+            (0.625, 0.625)
+        );
+        assert_eq!(
+            (
+                table.share_below(10.0),
+                table.share_up_to(10.0),
+                table.share_below(11.0)
+            ),
+            (1.0, 1.0, 1.0)
+        );
         assert_eq!(table.share_up_to(-1.0), 0.0);
         let one = QuantileTable(&[3.0, 3.0]);
         assert_eq!((one.share_below(3.0), one.share_up_to(3.0)), (0.0, 1.0));

@@ -31,7 +31,10 @@ pub struct DriftOptions {
 
 impl Default for DriftOptions {
     fn default() -> Self {
-        DriftOptions { js: 0.1, missing: 0.05 }
+        DriftOptions {
+            js: 0.1,
+            missing: 0.05,
+        }
     }
 }
 
@@ -76,7 +79,11 @@ pub struct ColumnDrift {
 }
 
 /// Compares a profile with a baseline.
-pub fn compare_profiles(baseline: &DatasetProfile, now: &DatasetProfile, options: &DriftOptions) -> DriftReport {
+pub fn compare_profiles(
+    baseline: &DatasetProfile,
+    now: &DatasetProfile,
+    options: &DriftOptions,
+) -> DriftReport {
     let mut columns: Vec<ColumnDrift> = baseline
         .columns
         .iter()
@@ -86,21 +93,49 @@ pub fn compare_profiles(baseline: &DatasetProfile, now: &DatasetProfile, options
         })
         .collect();
     let is_new = |column: &&ColumnProfile| baseline.column(&column.name).is_none();
-    columns.extend(now.columns.iter().filter(is_new).map(|column| only_reason(&column.name, "the column is new")));
+    columns.extend(
+        now.columns
+            .iter()
+            .filter(is_new)
+            .map(|column| only_reason(&column.name, "the column is new")),
+    );
     let drifted = columns.iter().any(|column| !column.reasons.is_empty());
-    DriftReport { baseline_rows: baseline.rows, rows: now.rows, drifted, columns }
+    DriftReport {
+        baseline_rows: baseline.rows,
+        rows: now.rows,
+        drifted,
+        columns,
+    }
 }
 
 fn only_reason(name: &str, reason: &str) -> ColumnDrift {
-    ColumnDrift { name: name.to_owned(), reasons: vec![reason.to_owned()], ..ColumnDrift::default() }
+    ColumnDrift {
+        name: name.to_owned(),
+        reasons: vec![reason.to_owned()],
+        ..ColumnDrift::default()
+    }
 }
 
 /// Compares the profile of a column with a baseline.
-pub(crate) fn compare_columns(before: &ColumnProfile, now: &ColumnProfile, options: &DriftOptions) -> ColumnDrift {
+pub(crate) fn compare_columns(
+    before: &ColumnProfile,
+    now: &ColumnProfile,
+    options: &DriftOptions,
+) -> ColumnDrift {
     if before.r#type != now.r#type {
-        return only_reason(&before.name, &format!("the type was {} and is {}", before.type_label(), now.type_label()));
+        return only_reason(
+            &before.name,
+            &format!(
+                "the type was {} and is {}",
+                before.type_label(),
+                now.type_label()
+            ),
+        );
     }
-    let mut drift = ColumnDrift { name: before.name.clone(), ..ColumnDrift::default() };
+    let mut drift = ColumnDrift {
+        name: before.name.clone(),
+        ..ColumnDrift::default()
+    };
     if before.rows == 0 || now.rows == 0 {
         return drift;
     }
@@ -111,7 +146,11 @@ pub(crate) fn compare_columns(before: &ColumnProfile, now: &ColumnProfile, optio
     let chance = RARE * (both * (1.0 - both) * (1.0 / n + 1.0 / m)).sqrt();
     drift.missing_of_chance = Some(chance);
     if (p - q).abs() > options.missing.max(chance) {
-        drift.reasons.push(format!("rows without a value: {:.1} % before, {:.1} % now", 100.0 * p, 100.0 * q));
+        drift.reasons.push(format!(
+            "rows without a value: {:.1} % before, {:.1} % now",
+            100.0 * p,
+            100.0 * q
+        ));
     }
     if !before.frequent.is_empty() || !now.frequent.is_empty() {
         compare_values(before, now, &mut drift);
@@ -121,7 +160,9 @@ pub(crate) fn compare_columns(before: &ColumnProfile, now: &ColumnProfile, optio
     if let (Some(js), Some(chance)) = (drift.js, drift.js_of_chance)
         && js > options.js.max(chance)
     {
-        drift.reasons.push(format!("the Jensen-Shannon divergence is {js:.3}"));
+        drift
+            .reasons
+            .push(format!("the Jensen-Shannon divergence is {js:.3}"));
     }
     drift
 }
@@ -141,7 +182,10 @@ fn compare_values(before: &ColumnProfile, now: &ColumnProfile, drift: &mut Colum
             shares.entry(&value.value).or_default()[side] = value.count as f64 / all;
         }
     }
-    let possible = [before.unlisted_max() as f64 / n, now.unlisted_max() as f64 / m];
+    let possible = [
+        before.unlisted_max() as f64 / n,
+        now.unlisted_max() as f64 / m,
+    ];
     let mut cells: Vec<[f64; 2]> = Vec::with_capacity(shares.len() + 1);
     for shares in shares.values() {
         let mut cell = *shares;
@@ -154,14 +198,23 @@ fn compare_values(before: &ColumnProfile, now: &ColumnProfile, drift: &mut Colum
         }
         cells.push(cell);
     }
-    let others = |side: usize| (1.0 - cells.iter().map(|shares| shares[side]).sum::<f64>()).max(0.0);
+    let others =
+        |side: usize| (1.0 - cells.iter().map(|shares| shares[side]).sum::<f64>()).max(0.0);
     cells.push([others(0), others(1)]);
     drift.js = Some(jensen_shannon(&cells));
     drift.js_of_chance = Some(js_of_chance(&cells, n, m));
-    drift.l_infinity = cells.iter().map(|[p, q]| (p - q).abs()).max_by(f64::total_cmp);
+    drift.l_infinity = cells
+        .iter()
+        .map(|[p, q]| (p - q).abs())
+        .max_by(f64::total_cmp);
     if before.distinct_is_exact {
         let known = |value: &str| shares.get(value).is_some_and(|shares| shares[0] > 0.0);
-        let old: f64 = now.frequent.iter().filter(|value| known(&value.value)).map(|value| value.count as f64).sum();
+        let old: f64 = now
+            .frequent
+            .iter()
+            .filter(|value| known(&value.value))
+            .map(|value| value.count as f64)
+            .sum();
         drift.new_values = Some((1.0 - old / m).max(0.0));
     }
 }
@@ -171,7 +224,10 @@ fn compare_numbers(before: &NumericProfile, now: &NumericProfile, drift: &mut Co
     if before.quantiles.is_empty() || now.quantiles.is_empty() {
         return;
     }
-    let (p, q) = (QuantileTable(&before.quantiles), QuantileTable(&now.quantiles));
+    let (p, q) = (
+        QuantileTable(&before.quantiles),
+        QuantileTable(&now.quantiles),
+    );
     let step = (before.quantiles.len() / BINS).max(1);
     let mut edges: Vec<f64> = before.quantiles.iter().copied().step_by(step).collect();
     edges.dedup();
@@ -181,7 +237,9 @@ fn compare_numbers(before: &NumericProfile, now: &NumericProfile, drift: &mut Co
     };
     let (below_p, below_q) = (below(&p), below(&q));
     let bins = below_p.windows(2).zip(below_q.windows(2));
-    let cells: Vec<[f64; 2]> = bins.map(|(p, q)| [(p[1] - p[0]).max(0.0), (q[1] - q[0]).max(0.0)]).collect();
+    let cells: Vec<[f64; 2]> = bins
+        .map(|(p, q)| [(p[1] - p[0]).max(0.0), (q[1] - q[0]).max(0.0)])
+        .collect();
     let rows = |count: u64| (count as f64).min(SAMPLED_ROWS);
     drift.js = Some(jensen_shannon(&cells));
     drift.js_of_chance = Some(js_of_chance(&cells, rows(before.count), rows(now.count)));
@@ -200,7 +258,13 @@ fn compare_numbers(before: &NumericProfile, now: &NumericProfile, drift: &mut Co
 
 /// In bits, of shares that add up to 1 on each side.
 pub(crate) fn jensen_shannon(cells: &[[f64; 2]]) -> f64 {
-    let part = |share: f64, middle: f64| if share > 0.0 { share * (share / middle).log2() } else { 0.0 };
+    let part = |share: f64, middle: f64| {
+        if share > 0.0 {
+            share * (share / middle).log2()
+        } else {
+            0.0
+        }
+    };
     let cell = |[p, q]: &[f64; 2]| {
         let middle = (p + q) / 2.0;
         (part(*p, middle) + part(*q, middle)) / 2.0
@@ -233,8 +297,13 @@ mod tests {
     }
 
     fn texts(values: &[(&str, u64)], nulls: u64) -> ColumnProfile {
-        let frequent: Vec<FrequentValue> =
-            values.iter().map(|(value, count)| FrequentValue { value: (*value).to_owned(), count: *count }).collect();
+        let frequent: Vec<FrequentValue> = values
+            .iter()
+            .map(|(value, count)| FrequentValue {
+                value: (*value).to_owned(),
+                count: *count,
+            })
+            .collect();
         ColumnProfile {
             name: "c".to_owned(),
             r#type: "Utf8".to_owned(),
@@ -265,8 +334,19 @@ mod tests {
         let (min, max) = (values.first().copied(), values.last().copied());
         let [nans, infinities, zeros, negatives] = [0; 4];
         let (mean, std, histogram) = (None, None, Vec::new());
-        let numeric =
-            NumericProfile { count, nans, infinities, zeros, negatives, mean, std, min, max, quantiles, histogram };
+        let numeric = NumericProfile {
+            count,
+            nans,
+            infinities,
+            zeros,
+            negatives,
+            mean,
+            std,
+            min,
+            max,
+            quantiles,
+            histogram,
+        };
         let column = texts(&[], 0);
         ColumnProfile {
             rows: count,
@@ -288,29 +368,52 @@ mod tests {
 
     #[test]
     fn planted_drift_is_found_and_chance_is_not() {
-        let options = DriftOptions { js: 0.0, missing: 0.0 };
+        let options = DriftOptions {
+            js: 0.0,
+            missing: 0.0,
+        };
         let baseline = numbers(sample(0, 20_000, 1.0));
         let mut alarms = 0;
         for seed in 1..=100 {
             let rows = [50, 500, 5_000][seed as usize % 3];
-            alarms += compare_columns(&baseline, &numbers(sample(seed, rows, 1.0)), &options).reasons.len();
+            alarms += compare_columns(&baseline, &numbers(sample(seed, rows, 1.0)), &options)
+                .reasons
+                .len();
         }
         // With the threshold at 0, chance alone decides: about one in a thousand.
         assert!(alarms <= 1, "{alarms} of 100 resamples alarm");
         let usual = DriftOptions::default();
         let planted: Vec<(&str, Vec<f64>)> = vec![
             ("scaled", sample(1, 2_000, 5.0)),
-            ("moved", sample(2, 2_000, 1.0).iter().map(|x| x + 1.0).collect()),
+            (
+                "moved",
+                sample(2, 2_000, 1.0).iter().map(|x| x + 1.0).collect(),
+            ),
             ("constant", vec![0.4; 500]),
             ("all zero", vec![0.0; 500]),
-            ("no zero", sample(3, 2_000, 1.0).into_iter().filter(|x| *x > 0.0).collect()),
-            ("negative", sample(4, 2_000, 1.0).iter().map(|x| -x).collect()),
-            ("in other units", sample(5, 2_000, 1.0).iter().map(|x| x * 100.0).collect()),
+            (
+                "no zero",
+                sample(3, 2_000, 1.0)
+                    .into_iter()
+                    .filter(|x| *x > 0.0)
+                    .collect(),
+            ),
+            (
+                "negative",
+                sample(4, 2_000, 1.0).iter().map(|x| -x).collect(),
+            ),
+            (
+                "in other units",
+                sample(5, 2_000, 1.0).iter().map(|x| x * 100.0).collect(),
+            ),
         ];
         for (name, values) in planted {
             let found = compare_columns(&baseline, &numbers(values), &usual);
             assert_eq!(found.reasons.len(), 1, "{name}: {found:?}");
-            assert!(found.ks > Some(0.2) && found.psi > Some(0.2), "{name}: {found:?}");
+            assert!(
+                found.ks > Some(0.2) && found.psi > Some(0.2),
+                "{name}: {found:?}"
+            );
         }
     }
 
@@ -321,22 +424,39 @@ mod tests {
             let mut counts: BTreeMap<String, u64> = BTreeMap::new();
             for row in 0..rows {
                 let value = (800.0 * uniform(seed * 1_000_003 + row)) as u64;
-                let value = if row % 10 < replaced { "unknown".to_owned() } else { format!("v{value}") };
+                let value = if row % 10 < replaced {
+                    "unknown".to_owned()
+                } else {
+                    format!("v{value}")
+                };
                 *counts.entry(value).or_default() += 1;
             }
-            let mut values: Vec<(&str, u64)> = counts.iter().map(|(value, count)| (value.as_str(), *count)).collect();
+            let mut values: Vec<(&str, u64)> = counts
+                .iter()
+                .map(|(value, count)| (value.as_str(), *count))
+                .collect();
             values.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
             let listed = texts(&values[..values.len().min(100)], 0);
-            ColumnProfile { rows, distinct_is_exact: values.len() <= 100, ..listed }
+            ColumnProfile {
+                rows,
+                distinct_is_exact: values.len() <= 100,
+                ..listed
+            }
         };
-        let options = DriftOptions { js: 0.01, missing: 0.0 };
+        let options = DriftOptions {
+            js: 0.01,
+            missing: 0.0,
+        };
         let baseline = sampled(0, 6_000, 0);
         for seed in 1..=50 {
             let rows = [30, 90, 200, 1_000, 20_000][seed as usize % 5];
             let quiet = compare_columns(&baseline, &sampled(seed, rows, 0), &options);
             assert!(quiet.reasons.is_empty(), "{seed}: {quiet:?}");
             let drifted = compare_columns(&baseline, &sampled(seed, rows, 6), &options);
-            assert!(rows < 1_000 || drifted.reasons.len() == 1, "{seed}: {drifted:?}");
+            assert!(
+                rows < 1_000 || drifted.reasons.len() == 1,
+                "{seed}: {drifted:?}"
+            );
         }
     }
 
@@ -348,11 +468,18 @@ mod tests {
         // 9 of 12: not rare for a coin.
         assert!(compare(&texts(&[("a", 9), ("b", 3)], 0)).reasons.is_empty());
         let many = compare(&texts(&[("a", 9_000), ("b", 1_000)], 0));
-        assert_eq!((many.reasons.len(), many.l_infinity), (1, Some(0.4)), "{many:?}");
+        assert_eq!(
+            (many.reasons.len(), many.l_infinity),
+            (1, Some(0.4)),
+            "{many:?}"
+        );
         // Rows without a value, and values that are new.
         let other = compare(&texts(&[("a", 4_000), ("b", 4_000), ("c", 1_000)], 1_000));
         assert_eq!(other.missing, Some([0.0, 0.1]));
         assert!((other.new_values.unwrap_or(0.0) - 1.0 / 9.0).abs() < 1e-12);
-        assert!(other.reasons[0].contains("0.0 % before, 10.0 % now"), "{other:?}");
+        assert!(
+            other.reasons[0].contains("0.0 % before, 10.0 % now"),
+            "{other:?}"
+        );
     }
 }

@@ -11,7 +11,11 @@ use super::distribution::QuantileTable;
 /// left out. A value that is not among the frequent ones of a profile counts with the rows that it may have there.
 pub(crate) fn merge_columns(profiles: &[&ColumnProfile]) -> Option<ColumnProfile> {
     let last = profiles.last()?;
-    let same: Vec<&ColumnProfile> = profiles.iter().copied().filter(|profile| profile.r#type == last.r#type).collect();
+    let same: Vec<&ColumnProfile> = profiles
+        .iter()
+        .copied()
+        .filter(|profile| profile.r#type == last.r#type)
+        .collect();
     let unlisted: u64 = same.iter().map(|profile| profile.unlisted_max()).sum();
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for profile in &same {
@@ -20,13 +24,20 @@ pub(crate) fn merge_columns(profiles: &[&ColumnProfile]) -> Option<ColumnProfile
             *counts.entry(&value.value).or_insert(unlisted) += value.count - profile.unlisted_max();
         }
     }
-    let values = counts.into_iter().map(|(value, count)| FrequentValue { value: value.to_owned(), count });
+    let values = counts.into_iter().map(|(value, count)| FrequentValue {
+        value: value.to_owned(),
+        count,
+    });
     let mut frequent: Vec<FrequentValue> = values.collect();
     // Stable: values of one count stay in order.
     frequent.sort_by_key(|value| std::cmp::Reverse(value.count));
-    let is_exact = same.iter().all(|profile| profile.distinct_is_exact) && frequent.len() <= PROFILE_FREQUENT_VALUES;
+    let is_exact = same.iter().all(|profile| profile.distinct_is_exact)
+        && frequent.len() <= PROFILE_FREQUENT_VALUES;
     frequent.truncate(PROFILE_FREQUENT_VALUES);
-    let numbers: Vec<&NumericProfile> = same.iter().filter_map(|profile| profile.numeric.as_ref()).collect();
+    let numbers: Vec<&NumericProfile> = same
+        .iter()
+        .filter_map(|profile| profile.numeric.as_ref())
+        .collect();
     Some(ColumnProfile {
         rows: same.iter().map(|profile| profile.rows).sum(),
         nulls: same.iter().map(|profile| profile.nulls).sum(),
@@ -39,11 +50,19 @@ pub(crate) fn merge_columns(profiles: &[&ColumnProfile]) -> Option<ColumnProfile
 }
 
 fn merge_numbers(numbers: &[&NumericProfile]) -> NumericProfile {
-    let sum = |count: fn(&NumericProfile) -> u64| numbers.iter().map(|numeric| count(numeric)).sum::<u64>();
-    let bound = |bound: fn(&NumericProfile) -> Option<f64>| numbers.iter().filter_map(move |numeric| bound(numeric));
+    let sum = |count: fn(&NumericProfile) -> u64| {
+        numbers.iter().map(|numeric| count(numeric)).sum::<u64>()
+    };
+    let bound = |bound: fn(&NumericProfile) -> Option<f64>| {
+        numbers.iter().filter_map(move |numeric| bound(numeric))
+    };
     let count = sum(|numeric| numeric.count);
     let total = |numeric: &&NumericProfile| numeric.mean.map(|mean| mean * numeric.count as f64);
-    let mean = numbers.iter().filter(|numeric| numeric.count > 0).map(total).sum::<Option<f64>>();
+    let mean = numbers
+        .iter()
+        .filter(|numeric| numeric.count > 0)
+        .map(total)
+        .sum::<Option<f64>>();
     NumericProfile {
         count,
         nans: sum(|numeric| numeric.nans),
@@ -67,21 +86,33 @@ fn merge_quantiles(numbers: &[&NumericProfile]) -> Vec<f64> {
         .map(|numeric| (QuantileTable(&numeric.quantiles), numeric.count as f64))
         .collect();
     let all: f64 = tables.iter().map(|(_, count)| count).sum();
-    let mut points: Vec<f64> = tables.iter().flat_map(|(table, _)| table.0.iter().copied()).collect();
+    let mut points: Vec<f64> = tables
+        .iter()
+        .flat_map(|(table, _)| table.0.iter().copied())
+        .collect();
     points.sort_by(f64::total_cmp);
     points.dedup();
-    let (Some(&first), Some(&last)) = (points.first(), points.last()) else { return Vec::new() };
-    let share = |of: &dyn Fn(&QuantileTable<'_>) -> f64| tables.iter().map(|(table, n)| n / all * of(table)).sum();
-    let shares = points
-        .iter()
-        .map(|&x| -> [f64; 2] { [share(&|table| table.share_below(x)), share(&|table| table.share_up_to(x))] });
+    let (Some(&first), Some(&last)) = (points.first(), points.last()) else {
+        return Vec::new();
+    };
+    let share = |of: &dyn Fn(&QuantileTable<'_>) -> f64| {
+        tables.iter().map(|(table, n)| n / all * of(table)).sum()
+    };
+    let shares = points.iter().map(|&x| -> [f64; 2] {
+        [
+            share(&|table| table.share_below(x)),
+            share(&|table| table.share_up_to(x)),
+        ]
+    });
     let shares: Vec<[f64; 2]> = shares.collect();
     let quantile = |part: usize| {
         if part == 0 || part == PROFILE_QUANTILE_PARTS {
             return if part == 0 { first } else { last };
         }
         let probability = part as f64 / PROFILE_QUANTILE_PARTS as f64;
-        let at = shares.partition_point(|[_, up_to]| *up_to < probability).min(points.len() - 1);
+        let at = shares
+            .partition_point(|[_, up_to]| *up_to < probability)
+            .min(points.len() - 1);
         let below = shares[at][0];
         // Values repeat at the point, or it is the first.
         if at == 0 || below <= probability {
@@ -103,41 +134,95 @@ mod tests {
 
     fn numbers(mut values: Vec<f64>) -> ColumnProfile {
         values.sort_by(f64::total_cmp);
-        let quantiles = (0..=100).map(|part| values[(values.len() - 1) * part / 100]).collect();
+        let quantiles = (0..=100)
+            .map(|part| values[(values.len() - 1) * part / 100])
+            .collect();
         let (count, [nans, infinities, zeros, negatives]) = (values.len() as u64, [0; 4]);
         let mean = Some(values.iter().sum::<f64>() / count as f64);
-        let (min, max, std, histogram) = (values.first().copied(), values.last().copied(), None, Vec::new());
-        let numeric =
-            NumericProfile { count, nans, infinities, zeros, negatives, mean, std, min, max, quantiles, histogram };
-        ColumnProfile { rows: count, numeric: Some(numeric), ..ColumnProfile::empty("c", "Float64") }
+        let (min, max, std, histogram) = (
+            values.first().copied(),
+            values.last().copied(),
+            None,
+            Vec::new(),
+        );
+        let numeric = NumericProfile {
+            count,
+            nans,
+            infinities,
+            zeros,
+            negatives,
+            mean,
+            std,
+            min,
+            max,
+            quantiles,
+            histogram,
+        };
+        ColumnProfile {
+            rows: count,
+            numeric: Some(numeric),
+            ..ColumnProfile::empty("c", "Float64")
+        }
     }
 
     fn texts(values: &[(&str, u64)], nulls: u64, distinct_is_exact: bool) -> ColumnProfile {
-        let value = |(value, count): &(&str, u64)| FrequentValue { value: (*value).to_owned(), count: *count };
+        let value = |(value, count): &(&str, u64)| FrequentValue {
+            value: (*value).to_owned(),
+            count: *count,
+        };
         let frequent: Vec<FrequentValue> = values.iter().map(value).collect();
         let rows = nulls + values.iter().map(|(_, count)| count).sum::<u64>();
-        ColumnProfile { rows, nulls, distinct_is_exact, frequent, ..ColumnProfile::empty("c", "Utf8") }
+        ColumnProfile {
+            rows,
+            nulls,
+            distinct_is_exact,
+            frequent,
+            ..ColumnProfile::empty("c", "Utf8")
+        }
     }
 
     #[test]
     fn numbers_of_several_profiles_are_those_of_all_rows() {
         // Days of different sizes and places; a third of the values is 0.
         let day = |day: u32| -> Vec<f64> {
-            let value = |row: u32| if row.is_multiple_of(3) { 0.0 } else { f64::from(day * 10 + row % 500) };
+            let value = |row: u32| {
+                if row.is_multiple_of(3) {
+                    0.0
+                } else {
+                    f64::from(day * 10 + row % 500)
+                }
+            };
             (0..500 * day).map(value).collect()
         };
         let days: Vec<ColumnProfile> = (1..=7).map(|number| numbers(day(number))).collect();
         let merged = merge_columns(&days.iter().collect::<Vec<_>>()).unwrap();
         let mut all: Vec<f64> = (1..=7).flat_map(day).collect();
-        let (merged, whole) = (merged.numeric.unwrap(), numbers(all.clone()).numeric.unwrap());
-        assert_eq!((merged.count, merged.min, merged.max), (whole.count, whole.min, whole.max));
-        assert!((merged.mean.unwrap() - whole.mean.unwrap()).abs() < 1e-9, "{:?} {:?}", merged.mean, whole.mean);
+        let (merged, whole) = (
+            merged.numeric.unwrap(),
+            numbers(all.clone()).numeric.unwrap(),
+        );
+        assert_eq!(
+            (merged.count, merged.min, merged.max),
+            (whole.count, whole.min, whole.max)
+        );
+        assert!(
+            (merged.mean.unwrap() - whole.mean.unwrap()).abs() < 1e-9,
+            "{:?} {:?}",
+            merged.mean,
+            whole.mean
+        );
         all.sort_by(f64::total_cmp);
         for (part, quantile) in merged.quantiles.iter().enumerate() {
-            let [below, up_to] = [all.partition_point(|x| x < quantile), all.partition_point(|x| x <= quantile)];
+            let [below, up_to] = [
+                all.partition_point(|x| x < quantile),
+                all.partition_point(|x| x <= quantile),
+            ];
             let [below, up_to] = [below, up_to].map(|rank| rank as f64 / all.len() as f64);
             let probability = part as f64 / 100.0;
-            assert!(below - 0.015 <= probability && probability <= up_to + 0.015, "{part}: {quantile} {below} {up_to}");
+            assert!(
+                below - 0.015 <= probability && probability <= up_to + 0.015,
+                "{part}: {quantile} {below} {up_to}"
+            );
         }
     }
 
@@ -147,21 +232,44 @@ mod tests {
         let merged = merge_columns(&[&constant]).unwrap();
         assert_eq!(merged.numeric.unwrap().quantiles, vec![2.5; 101]);
         let edges = numbers(vec![f64::MIN, 0.0, 0.0, f64::MAX]);
-        let quantiles = merge_columns(&[&edges, &edges]).unwrap().numeric.unwrap().quantiles;
-        assert!(quantiles.iter().all(|x| [f64::MIN, 0.0, f64::MAX].contains(x)), "{quantiles:?}");
+        let quantiles = merge_columns(&[&edges, &edges])
+            .unwrap()
+            .numeric
+            .unwrap()
+            .quantiles;
+        assert!(
+            quantiles
+                .iter()
+                .all(|x| [f64::MIN, 0.0, f64::MAX].contains(x)),
+            "{quantiles:?}"
+        );
         assert!(merge_columns(&[]).is_none());
     }
 
     #[test]
     fn values_are_added_up_and_other_types_left_out() {
-        let (first, second) = (texts(&[("a", 5), ("b", 2)], 1, true), texts(&[("b", 6)], 3, true));
+        let (first, second) = (
+            texts(&[("a", 5), ("b", 2)], 1, true),
+            texts(&[("b", 6)], 3, true),
+        );
         let merged = merge_columns(&[&numbers(vec![1.0]), &first, &second]).unwrap();
-        let values: Vec<(&str, u64)> = merged.frequent.iter().map(|value| (&*value.value, value.count)).collect();
-        assert_eq!((merged.rows, merged.nulls, values), (17, 4, vec![("b", 8), ("a", 5)]));
+        let values: Vec<(&str, u64)> = merged
+            .frequent
+            .iter()
+            .map(|value| (&*value.value, value.count))
+            .collect();
+        assert_eq!(
+            (merged.rows, merged.nulls, values),
+            (17, 4, vec![("b", 8), ("a", 5)])
+        );
         assert!(merged.distinct_is_exact && merged.distinct == Some(2));
         // In the second, `a` and `b` may have 2 rows each.
         let merged = merge_columns(&[&first, &texts(&[("c", 4), ("d", 2)], 0, false)]).unwrap();
-        let values: Vec<(&str, u64)> = merged.frequent.iter().map(|value| (&*value.value, value.count)).collect();
+        let values: Vec<(&str, u64)> = merged
+            .frequent
+            .iter()
+            .map(|value| (&*value.value, value.count))
+            .collect();
         assert_eq!(values, [("a", 7), ("b", 4), ("c", 4), ("d", 2)]);
         assert!(!merged.distinct_is_exact && merged.rows == 14, "{merged:?}");
     }

@@ -22,7 +22,9 @@ use crate::report::RunReport;
 use crate::sample::RunSample;
 use crate::session::Session;
 
-pub use self::column::{ColumnProfile, FrequentValue, HistogramBin, LengthProfile, NumericProfile, TimeProfile};
+pub use self::column::{
+    ColumnProfile, FrequentValue, HistogramBin, LengthProfile, NumericProfile, TimeProfile,
+};
 pub use self::drift::{ColumnDrift, DriftOptions, DriftReport, compare_profiles};
 pub(crate) use self::drift::{compare_columns, jensen_shannon};
 pub(crate) use self::merge::merge_columns;
@@ -94,13 +96,17 @@ pub struct ProfileOptions {
 impl DatasetProfile {
     /// Reads a profile that was stored as JSON.
     pub fn from_json(bytes: &[u8]) -> Result<DatasetProfile> {
-        let corrupt = |error: serde_json::Error| Fault::new(codes::CORRUPT, "the profile cannot be read").cause(error);
+        let corrupt = |error: serde_json::Error| {
+            Fault::new(codes::CORRUPT, "the profile cannot be read").cause(error)
+        };
         let profile: DatasetProfile = serde_json::from_slice(bytes).map_err(corrupt)?;
         match profile.format {
             FORMAT => Ok(profile),
             other => {
-                let message = format!("the profile has format {other}, this program reads {FORMAT}");
-                Err(Fault::new(codes::STATE_VERSION, message).hint("make it again: `forebay profile`"))
+                let message =
+                    format!("the profile has format {other}, this program reads {FORMAT}");
+                Err(Fault::new(codes::STATE_VERSION, message)
+                    .hint("make it again: `forebay profile`"))
             }
         }
     }
@@ -113,24 +119,54 @@ impl DatasetProfile {
 
 impl Session {
     /// Profiles the rows of a step or source: all of them, or those of a part of the split.
-    pub fn profile(&self, pipeline: &Pipeline, from: &str, part: Option<&str>) -> Result<DatasetProfile> {
-        let options = ProfileOptions { part: part.map(str::to_owned), ..ProfileOptions::default() };
+    pub fn profile(
+        &self,
+        pipeline: &Pipeline,
+        from: &str,
+        part: Option<&str>,
+    ) -> Result<DatasetProfile> {
+        let options = ProfileOptions {
+            part: part.map(str::to_owned),
+            ..ProfileOptions::default()
+        };
         self.profile_with(pipeline, from, &options)
     }
 
     /// The same with options.
-    pub fn profile_with(&self, pipeline: &Pipeline, from: &str, options: &ProfileOptions) -> Result<DatasetProfile> {
+    pub fn profile_with(
+        &self,
+        pipeline: &Pipeline,
+        from: &str,
+        options: &ProfileOptions,
+    ) -> Result<DatasetProfile> {
         let part = options.part.as_deref();
         if pipeline.node(from).is_none() && pipeline.source(from).is_none() {
             let names = pipeline.nodes.iter().map(|node| &node.name);
-            let names: Vec<&str> =
-                names.chain(pipeline.sources.iter().map(|source| &source.name)).map(String::as_str).collect();
-            let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{from}`"));
+            let names: Vec<&str> = names
+                .chain(pipeline.sources.iter().map(|source| &source.name))
+                .map(String::as_str)
+                .collect();
+            let fault = Fault::new(
+                codes::UNKNOWN_NAME,
+                format!("there is no step or source `{from}`"),
+            );
             return Err(fault.hint(format!("there are {}", names.join(", "))));
         }
-        if let Some(part) = part.filter(|part| !pipeline.split.iter().any(|split| split.parts().contains(part))) {
-            let parts = pipeline.split.as_ref().map(|split| split.parts().join(", ")).unwrap_or_default();
-            let fault = Fault::new(codes::UNKNOWN_NAME, format!("the split has no part `{part}`"));
+        if let Some(part) = part.filter(|part| {
+            !pipeline
+                .split
+                .iter()
+                .any(|split| split.parts().contains(part))
+        }) {
+            let parts = pipeline
+                .split
+                .as_ref()
+                .map(|split| split.parts().join(", "))
+                .unwrap_or_default();
+            let fault = Fault::new(
+                codes::UNKNOWN_NAME,
+                format!("the split has no part `{part}`"),
+            );
             return Err(fault.hint(match parts.is_empty() {
                 true => "the spec has no split".to_owned(),
                 false => format!("its parts are {parts}"),
@@ -153,28 +189,50 @@ impl Session {
         if let Some(pairs) = &options.pairs {
             config["pairs"] = json!(pairs);
         }
-        let steps = vec![Step { kind: STEP.to_owned(), config, at: None }];
+        let steps = vec![Step {
+            kind: STEP.to_owned(),
+            config,
+            at: None,
+        }];
         let node = PipelineNode::new(&name, NodeInput::From(from.to_owned()), steps);
-        own.nodes.push(PipelineNode { fit_on: part.map(str::to_owned), ..node });
-        let sampled = options.sample.map(|sample| self.sampled(&own, sample)).transpose()?;
+        own.nodes.push(PipelineNode {
+            fit_on: part.map(str::to_owned),
+            ..node
+        });
+        let sampled = options
+            .sample
+            .map(|sample| self.sampled(&own, sample))
+            .transpose()?;
         let report = match &sampled {
             Some((session, own)) => session.fit(own)?,
             None => self.fit(&own)?,
         };
-        let path = report.artifact_path.ok_or_else(|| Fault::internal("a profile without an artifact"))?;
+        let path = report
+            .artifact_path
+            .ok_or_else(|| Fault::internal("a profile without an artifact"))?;
         let artifact = Artifact::load(&self.io, &self.io.resolve(&path)?)?;
         self.read_profile(&artifact, &name, from, part)
     }
 
     /// The profiles that a run has learned of the rows that a node or source gives: those of nodes that begin with a
     /// `profile` step.
-    pub fn learned_profiles(&self, pipeline: &Pipeline, report: &RunReport) -> Result<Vec<LearnedProfile>> {
-        let Some(path) = report.artifact_path.as_deref() else { return Ok(Vec::new()) };
+    pub fn learned_profiles(
+        &self,
+        pipeline: &Pipeline,
+        report: &RunReport,
+    ) -> Result<Vec<LearnedProfile>> {
+        let Some(path) = report.artifact_path.as_deref() else {
+            return Ok(Vec::new());
+        };
         self.profiles_of(pipeline, &self.io.resolve(path)?)
     }
 
     /// The same beside those of the run before it.
-    pub fn compared_profiles(&self, pipeline: &Pipeline, report: &RunReport) -> Result<Vec<ComparedProfile>> {
+    pub fn compared_profiles(
+        &self,
+        pipeline: &Pipeline,
+        report: &RunReport,
+    ) -> Result<Vec<ComparedProfile>> {
         self.beside_earlier(pipeline, self.learned_profiles(pipeline, report)?)
     }
 
@@ -187,7 +245,11 @@ impl Session {
     }
 
     /// Profiles of the last run of the pipeline beside those of the run before it.
-    fn beside_earlier(&self, pipeline: &Pipeline, profiles: Vec<LearnedProfile>) -> Result<Vec<ComparedProfile>> {
+    fn beside_earlier(
+        &self,
+        pipeline: &Pipeline,
+        profiles: Vec<LearnedProfile>,
+    ) -> Result<Vec<ComparedProfile>> {
         let mut earlier = Vec::new();
         if !profiles.is_empty()
             && let Some(place) = Artifact::before_latest(&self.io, &self.state()?, &pipeline.name)?
@@ -197,14 +259,23 @@ impl Session {
         }
         let beside = |LearnedProfile { node, profile }: LearnedProfile| {
             let known = earlier.iter().position(|known| known.node == node);
-            ComparedProfile { profile, before: known.map(|at| earlier.swap_remove(at).profile) }
+            ComparedProfile {
+                profile,
+                before: known.map(|at| earlier.swap_remove(at).profile),
+            }
         };
         Ok(profiles.into_iter().map(beside).collect())
     }
 
-    fn profiles_of(&self, pipeline: &Pipeline, place: &StorageLocation) -> Result<Vec<LearnedProfile>> {
+    fn profiles_of(
+        &self,
+        pipeline: &Pipeline,
+        place: &StorageLocation,
+    ) -> Result<Vec<LearnedProfile>> {
         let begins = |node: &PipelineNode| match (&node.input, node.steps.first()) {
-            (NodeInput::From(from), Some(step)) if step.kind == STEP => Some((node.clone(), from.clone())),
+            (NodeInput::From(from), Some(step)) if step.kind == STEP => {
+                Some((node.clone(), from.clone()))
+            }
             _ => None,
         };
         let nodes: Vec<(PipelineNode, String)> = pipeline.nodes.iter().filter_map(begins).collect();
@@ -213,28 +284,55 @@ impl Session {
         }
         let artifact = Artifact::load(&self.io, place)?;
         // The spec may have changed since.
-        let first = |node: &PipelineNode| node.steps.first().map(|step| (step.kind.clone(), step.config.clone()));
+        let first = |node: &PipelineNode| {
+            node.steps
+                .first()
+                .map(|step| (step.kind.clone(), step.config.clone()))
+        };
         let is_there = |(node, from): &(PipelineNode, String)| {
             let known = artifact.pipeline.node(&node.name);
-            let has_input = artifact.pipeline.node(from).is_some() || artifact.pipeline.source(from).is_some();
-            has_input && known.is_some_and(|known| known.input == node.input && first(known) == first(node))
+            let has_input =
+                artifact.pipeline.node(from).is_some() || artifact.pipeline.source(from).is_some();
+            has_input
+                && known
+                    .is_some_and(|known| known.input == node.input && first(known) == first(node))
         };
         let profile = |(node, from): (PipelineNode, String)| {
-            let profile = self.read_profile(&artifact, &node.name, &from, node.fit_on.as_deref())?;
-            Ok(LearnedProfile { node: node.name, profile })
+            let profile =
+                self.read_profile(&artifact, &node.name, &from, node.fit_on.as_deref())?;
+            Ok(LearnedProfile {
+                node: node.name,
+                profile,
+            })
         };
         nodes.into_iter().filter(is_there).map(profile).collect()
     }
 
     /// The profile that the step of a node of an artifact has learned of the rows of another node or source.
-    fn read_profile(&self, artifact: &Artifact, node: &str, of: &str, part: Option<&str>) -> Result<DatasetProfile> {
+    fn read_profile(
+        &self,
+        artifact: &Artifact,
+        node: &str,
+        of: &str,
+        part: Option<&str>,
+    ) -> Result<DatasetProfile> {
         let bound = artifact.bind(&self.registry, &self.sql)?;
-        let flow = bound.flows.get(of).ok_or_else(|| Fault::internal("a profile of no step"))?;
+        let flow = bound
+            .flows
+            .get(of)
+            .ok_or_else(|| Fault::internal("a profile of no step"))?;
         let mut findings: BTreeMap<&str, BTreeMap<&str, &Finding>> = BTreeMap::new();
         let step = format!("{node}.{STEP}");
-        for learned in artifact.findings.iter().filter(|learned| learned.step == step) {
+        for learned in artifact
+            .findings
+            .iter()
+            .filter(|learned| learned.step == step)
+        {
             if let [column] = learned.columns.as_slice() {
-                findings.entry(column).or_default().insert(&learned.analyzer, &learned.finding);
+                findings
+                    .entry(column)
+                    .or_default()
+                    .insert(&learned.analyzer, &learned.finding);
             }
         }
         let none = BTreeMap::new();
@@ -242,20 +340,40 @@ impl Session {
             .schema
             .fields()
             .iter()
-            .map(|field| ColumnProfile::read(field, findings.get(field.name().as_str()).unwrap_or(&none)))
+            .map(|field| {
+                ColumnProfile::read(field, findings.get(field.name().as_str()).unwrap_or(&none))
+            })
             .collect::<Result<_>>()?;
         let rows = columns.iter().map(|column| column.rows).max().unwrap_or(0);
-        let own = || artifact.findings.iter().filter(|learned| learned.step == step);
+        let own = || {
+            artifact
+                .findings
+                .iter()
+                .filter(|learned| learned.step == step)
+        };
         let pairs = own().filter_map(|learned| ColumnPair::read(learned).transpose());
         let mut pairs = pairs.collect::<Result<Vec<_>>>()?;
         pairs.sort_by(|a, b| b.strength().total_cmp(&a.strength()));
-        let series = own().find(|learned| learned.analyzer == "series_shape").map(|learned| {
-            let fields = learned.columns.iter().map(|name| flow.schema.field_with_name(name));
-            let fields = fields.collect::<std::result::Result<Vec<_>, _>>()?;
-            let keys = flow.series.keys.as_ref().map_or(0, Vec::len);
-            SeriesProfile::read(&learned.finding, &fields, keys)
-        });
+        let series = own()
+            .find(|learned| learned.analyzer == "series_shape")
+            .map(|learned| {
+                let fields = learned
+                    .columns
+                    .iter()
+                    .map(|name| flow.schema.field_with_name(name));
+                let fields = fields.collect::<std::result::Result<Vec<_>, _>>()?;
+                let keys = flow.series.keys.as_ref().map_or(0, Vec::len);
+                SeriesProfile::read(&learned.finding, &fields, keys)
+            });
         let (of, part, series) = (of.to_owned(), part.map(str::to_owned), series.transpose()?);
-        Ok(DatasetProfile { format: FORMAT, of, part, rows, columns, series, pairs })
+        Ok(DatasetProfile {
+            format: FORMAT,
+            of,
+            part,
+            rows,
+            columns,
+            series,
+            pairs,
+        })
     }
 }

@@ -24,12 +24,18 @@ pub struct ColumnPair {
 impl ColumnPair {
     /// From what analyzers of pairs found; `None` for others.
     pub(super) fn read(learned: &LearnedFinding) -> Result<Option<ColumnPair>> {
-        let ([first, second], "correlation" | "association") = (learned.columns.as_slice(), learned.analyzer.as_str())
+        let ([first, second], "correlation" | "association") =
+            (learned.columns.as_slice(), learned.analyzer.as_str())
         else {
             return Ok(None);
         };
-        let number =
-            |name: &str| if learned.finding.column(name).is_ok() { learned.finding.number(name) } else { Ok(None) };
+        let number = |name: &str| {
+            if learned.finding.column(name).is_ok() {
+                learned.finding.number(name)
+            } else {
+                Ok(None)
+            }
+        };
         Ok(Some(ColumnPair {
             first: first.clone(),
             second: second.clone(),
@@ -41,6 +47,10 @@ impl ColumnPair {
 
     /// How strongly they hang together: 0 to 1.
     pub fn strength(&self) -> f64 {
-        self.correlation.map(f64::abs).into_iter().chain(self.cramers_v).fold(0.0, f64::max)
+        self.correlation
+            .map(f64::abs)
+            .into_iter()
+            .chain(self.cramers_v)
+            .fold(0.0, f64::max)
     }
 }

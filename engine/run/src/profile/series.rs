@@ -43,23 +43,49 @@ pub struct SeriesProfile {
 
 impl SeriesProfile {
     /// From what the analyzer of series found. `inputs` are its columns: the time, the demand and the keys.
-    pub(super) fn read(finding: &Finding, inputs: &[&Field], key_count: usize) -> Result<SeriesProfile> {
-        let (columns, keys) = inputs.split_at_checked(inputs.len().saturating_sub(key_count)).unwrap_or_default();
-        let (time, demand) = columns.split_first().ok_or_else(|| Fault::internal("series without a time"))?;
+    pub(super) fn read(
+        finding: &Finding,
+        inputs: &[&Field],
+        key_count: usize,
+    ) -> Result<SeriesProfile> {
+        let (columns, keys) = inputs
+            .split_at_checked(inputs.len().saturating_sub(key_count))
+            .unwrap_or_default();
+        let (time, demand) = columns
+            .split_first()
+            .ok_or_else(|| Fault::internal("series without a time"))?;
         let count = |name: &str| Ok::<_, Fault>(finding.number(name)?.unwrap_or(0.0) as u64);
         let text = |tick: Option<i64>| tick.map(|tick| time_text(tick, time)).transpose();
         // Ticks of nanoseconds have more digits than doubles.
-        let (first, last, period) = (finding.integer("first")?, finding.integer("last")?, finding.integer("period")?);
-        let (series, rows, intermittent) = (count("series")?, count("rows")?, count("intermittent")?);
-        let all = first.zip(last).zip(period).map(|((first, last), period)| last.abs_diff(first) / period as u64 + 1);
-        let share = |of: u64| if series == 0 { 0.0 } else { of as f64 / series as f64 };
+        let (first, last, period) = (
+            finding.integer("first")?,
+            finding.integer("last")?,
+            finding.integer("period")?,
+        );
+        let (series, rows, intermittent) =
+            (count("series")?, count("rows")?, count("intermittent")?);
+        let all = first
+            .zip(last)
+            .zip(period)
+            .map(|((first, last), period)| last.abs_diff(first) / period as u64 + 1);
+        let share = |of: u64| {
+            if series == 0 {
+                0.0
+            } else {
+                of as f64 / series as f64
+            }
+        };
         Ok(SeriesProfile {
             time: time.name().clone(),
             keys: keys.iter().map(|key| key.name().clone()).collect(),
             demand: demand.first().map(|demand| demand.name().clone()),
             series,
             rows,
-            rows_per_series: [count("rows_min")? as f64, share(rows), count("rows_max")? as f64],
+            rows_per_series: [
+                count("rows_min")? as f64,
+                share(rows),
+                count("rows_max")? as f64,
+            ],
             first: text(first)?,
             last: text(last)?,
             period: period.map(|period| period_text(period, time.data_type())),
@@ -77,19 +103,33 @@ fn period_text(ticks: i64, time: &DataType) -> String {
     const SECOND: i128 = 1_000_000_000;
     let nanos = match time {
         DataType::Date32 => 86_400 * SECOND,
-        DataType::Date64 | DataType::Timestamp(TimeUnit::Millisecond, _) | DataType::Time32(TimeUnit::Millisecond) => {
-            SECOND / 1_000
-        }
+        DataType::Date64
+        | DataType::Timestamp(TimeUnit::Millisecond, _)
+        | DataType::Time32(TimeUnit::Millisecond) => SECOND / 1_000,
         DataType::Timestamp(TimeUnit::Second, _) | DataType::Time32(_) => SECOND,
-        DataType::Timestamp(TimeUnit::Microsecond, _) | DataType::Time64(TimeUnit::Microsecond) => SECOND / 1_000_000,
+        DataType::Timestamp(TimeUnit::Microsecond, _) | DataType::Time64(TimeUnit::Microsecond) => {
+            SECOND / 1_000_000
+        }
         DataType::Timestamp(TimeUnit::Nanosecond, _) | DataType::Time64(_) => 1,
         _ => return ticks.to_string(),
     };
     let length = i128::from(ticks) * nanos;
-    let units = [("d", 86_400 * SECOND), ("h", 3_600 * SECOND), ("m", 60 * SECOND), ("s", SECOND)];
-    let units = units.into_iter().chain([("ms", SECOND / 1_000), ("us", SECOND / 1_000_000), ("ns", 1)]);
+    let units = [
+        ("d", 86_400 * SECOND),
+        ("h", 3_600 * SECOND),
+        ("m", 60 * SECOND),
+        ("s", SECOND),
+    ];
+    let units = units.into_iter().chain([
+        ("ms", SECOND / 1_000),
+        ("us", SECOND / 1_000_000),
+        ("ns", 1),
+    ]);
     let whole = units.into_iter().find(|(_, unit)| length % unit == 0);
-    whole.map_or_else(|| ticks.to_string(), |(name, unit)| format!("{}{name}", length / unit))
+    whole.map_or_else(
+        || ticks.to_string(),
+        |(name, unit)| format!("{}{name}", length / unit),
+    )
 }
 
 #[cfg(test)]

@@ -39,7 +39,9 @@ pub(super) fn divergence(analyzer: &str, held: &Finding, now: &Finding) -> Resul
                 let (mean, var) = (finding.number("mean")?, finding.number("var")?);
                 Ok(mean.zip(var).map(|(mean, var)| Moments { mean, var }))
             };
-            moments(held)?.zip(moments(now)?).map(|(held, now)| normal_divergence(held, now))
+            moments(held)?
+                .zip(moments(now)?)
+                .map(|(held, now)| normal_divergence(held, now))
         }
         "key_moments" => Some(grouped_divergence(held, now)?),
         "quantiles" | "exact_quantiles" => quantile_divergence(held, now)?,
@@ -52,15 +54,26 @@ pub(super) fn divergence(analyzer: &str, held: &Finding, now: &Finding) -> Resul
 fn counts(finding: &Finding, keys: usize) -> Result<BTreeMap<String, f64>> {
     let names = key_texts(finding, keys)?;
     let counts = finding.column("count")?.as_primitive::<UInt64Type>();
-    Ok(names.into_iter().zip(counts.values().iter().map(|count| *count as f64)).collect())
+    Ok(names
+        .into_iter()
+        .zip(counts.values().iter().map(|count| *count as f64))
+        .collect())
 }
 
 fn key_texts(finding: &Finding, keys: usize) -> Result<Vec<String>> {
     let options = FormatOptions::default().with_null("\0");
     let columns = &finding.table().columns()[..keys];
-    let columns = columns.iter().map(|column| ArrayFormatter::try_new(column, &options));
+    let columns = columns
+        .iter()
+        .map(|column| ArrayFormatter::try_new(column, &options));
     let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
-    let text = |row| columns.iter().map(|column| column.value(row).to_string()).collect::<Vec<_>>().join("\u{1f}");
+    let text = |row| {
+        columns
+            .iter()
+            .map(|column| column.value(row).to_string())
+            .collect::<Vec<_>>()
+            .join("\u{1f}")
+    };
     Ok((0..finding.rows()).map(text).collect())
 }
 
@@ -70,11 +83,18 @@ fn cells(before: BTreeMap<String, f64>, now: BTreeMap<String, f64>) -> Vec<[f64;
     let mut cells: BTreeMap<String, [f64; 2]> = BTreeMap::new();
     for (side, counts) in [before, now].into_iter().enumerate() {
         for (name, count) in counts {
-            cells.entry(name).or_default()[side] = if sums[side] > 0.0 { count / sums[side] } else { 0.0 };
+            cells.entry(name).or_default()[side] = if sums[side] > 0.0 {
+                count / sums[side]
+            } else {
+                0.0
+            };
         }
     }
     let nothing = |side: usize| if sums[side] > 0.0 { 0.0 } else { 1.0 };
-    cells.into_values().chain([[nothing(0), nothing(1)]]).collect()
+    cells
+        .into_values()
+        .chain([[nothing(0), nothing(1)]])
+        .collect()
 }
 
 /// Mean and variance of a normal distribution.
@@ -90,7 +110,10 @@ fn normal_divergence(a: Moments, b: Moments) -> f64 {
         return 0.0;
     }
     // A single value shares nothing with another distribution.
-    if [a, b].iter().any(|side| !(side.var > 0.0 && side.var.is_finite())) {
+    if [a, b]
+        .iter()
+        .any(|side| !(side.var > 0.0 && side.var.is_finite()))
+    {
         return 1.0;
     }
     ((one_side(a, b) + one_side(b, a)) / 2.0).clamp(0.0, 1.0)
@@ -123,18 +146,34 @@ fn grouped_divergence(held: &Finding, now: &Finding) -> Result<f64> {
     let moments = |finding: &Finding| -> Result<BTreeMap<String, KeyMoments>> {
         let schema = finding.table().schema();
         let keys = schema.index_of("count")?;
-        let number = |name: &str| Ok::<_, forebay_model::Fault>(finding.column(name)?.as_primitive::<Float64Type>());
+        let number = |name: &str| {
+            Ok::<_, forebay_model::Fault>(finding.column(name)?.as_primitive::<Float64Type>())
+        };
         let (means, vars) = (number("mean")?, number("var")?);
         let counts = finding.column("count")?.as_primitive::<UInt64Type>();
         let row = |at: usize| {
             let known = means.is_valid(at) && vars.is_valid(at);
-            let moments = known.then(|| Moments { mean: means.value(at), var: vars.value(at) });
-            KeyMoments { count: counts.value(at) as f64, moments }
+            let moments = known.then(|| Moments {
+                mean: means.value(at),
+                var: vars.value(at),
+            });
+            KeyMoments {
+                count: counts.value(at) as f64,
+                moments,
+            }
         };
-        Ok(key_texts(finding, keys)?.into_iter().enumerate().map(|(at, key)| (key, row(at))).collect())
+        Ok(key_texts(finding, keys)?
+            .into_iter()
+            .enumerate()
+            .map(|(at, key)| (key, row(at)))
+            .collect())
     };
     let (before, now) = (moments(held)?, moments(now)?);
-    let count = |side: &BTreeMap<String, KeyMoments>| side.iter().map(|(key, of)| (key.clone(), of.count)).collect();
+    let count = |side: &BTreeMap<String, KeyMoments>| {
+        side.iter()
+            .map(|(key, of)| (key.clone(), of.count))
+            .collect()
+    };
     let by_count = jensen_shannon(&cells(count(&before), count(&now)));
     let (mut sum, mut all) = (0.0, 0.0);
     for (key, KeyMoments { count, moments }) in &now {
@@ -161,17 +200,26 @@ impl KnownQuantiles {
             let column = column.as_primitive::<Float64Type>();
             Ok((column.null_count() == 0).then(|| column.values().to_vec()))
         };
-        let values = doubles(finding.table().column(finding.table().num_columns() - 1))?.unwrap_or_default();
+        let values =
+            doubles(finding.table().column(finding.table().num_columns() - 1))?.unwrap_or_default();
         let probabilities = match finding.table().column_by_name("probability") {
             Some(column) => doubles(column)?.unwrap_or_default(),
             // Boundaries between buckets of equal counts.
-            None => (1..=values.len()).map(|k| k as f64 / (values.len() + 1) as f64).collect(),
+            None => (1..=values.len())
+                .map(|k| k as f64 / (values.len() + 1) as f64)
+                .collect(),
         };
         let mut pairs: Vec<(f64, f64)> = probabilities.into_iter().zip(values).collect();
         pairs.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (probabilities, values): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
-        let spread = values.first().zip(values.last()).is_some_and(|(first, last)| last > first);
-        Ok(spread.then_some(KnownQuantiles { probabilities, values }))
+        let spread = values
+            .first()
+            .zip(values.last())
+            .is_some_and(|(first, last)| last > first);
+        Ok(spread.then_some(KnownQuantiles {
+            probabilities,
+            values,
+        }))
     }
 
     /// The share of values at or below `x`.
@@ -183,20 +231,32 @@ impl KnownQuantiles {
         let share = match place {
             0 => p[0] - slope * (v[0] - x),
             _ if place > last => p[last] + slope * (x - v[last]),
-            _ => p[place - 1] + (p[place] - p[place - 1]) * (x - v[place - 1]) / (v[place] - v[place - 1]),
+            _ => {
+                p[place - 1]
+                    + (p[place] - p[place - 1]) * (x - v[place - 1]) / (v[place] - v[place - 1])
+            }
         };
         share.clamp(0.0, 1.0)
     }
 }
 
 fn quantile_divergence(held: &Finding, now: &Finding) -> Result<Option<f64>> {
-    let (Some(before), Some(now)) = (KnownQuantiles::of(held)?, KnownQuantiles::of(now)?) else { return Ok(None) };
+    let (Some(before), Some(now)) = (KnownQuantiles::of(held)?, KnownQuantiles::of(now)?) else {
+        return Ok(None);
+    };
     let shares = |of: &KnownQuantiles| -> Vec<f64> {
         let inner = before.values.iter().map(|edge| of.share_up_to(*edge));
         let below: Vec<f64> = [0.0].into_iter().chain(inner).chain([1.0]).collect();
-        below.windows(2).map(|pair| (pair[1] - pair[0]).max(0.0)).collect()
+        below
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]).max(0.0))
+            .collect()
     };
-    let cells: Vec<[f64; 2]> = shares(&before).into_iter().zip(shares(&now)).map(|(p, q)| [p, q]).collect();
+    let cells: Vec<[f64; 2]> = shares(&before)
+        .into_iter()
+        .zip(shares(&now))
+        .map(|(p, q)| [p, q])
+        .collect();
     Ok(Some(jensen_shannon(&cells)))
 }
 
@@ -215,7 +275,16 @@ mod tests {
     #[test]
     fn normal_distributions() {
         let divergence = |a: (f64, f64), b: (f64, f64)| {
-            normal_divergence(Moments { mean: a.0, var: a.1 }, Moments { mean: b.0, var: b.1 })
+            normal_divergence(
+                Moments {
+                    mean: a.0,
+                    var: a.1,
+                },
+                Moments {
+                    mean: b.0,
+                    var: b.1,
+                },
+            )
         };
         close(divergence((3.0, 2.0), (3.0, 2.0)), 0.0);
         // Riemann sums of 400,000 steps over the densities from -36 to 36, in Python.
@@ -230,14 +299,21 @@ mod tests {
     fn vocabulary(tokens: &[(&str, u64)]) -> Finding {
         let names: StringArray = tokens.iter().map(|(token, _)| Some(*token)).collect();
         let counts: UInt64Array = tokens.iter().map(|(_, count)| *count).collect();
-        Finding::of([("token", Arc::new(names) as ArrayRef), ("count", Arc::new(counts))]).unwrap()
+        Finding::of([
+            ("token", Arc::new(names) as ArrayRef),
+            ("count", Arc::new(counts)),
+        ])
+        .unwrap()
     }
 
     #[test]
     fn token_counts() {
         let before = vocabulary(&[("a", 8), ("b", 2)]);
         let check = |now: &[(&str, u64)], expected| {
-            close(divergence("vocabulary", &before, &vocabulary(now)).unwrap(), expected);
+            close(
+                divergence("vocabulary", &before, &vocabulary(now)).unwrap(),
+                expected,
+            );
         };
         check(&[("b", 20), ("a", 80)], 0.0);
         check(&[("c", 1)], 1.0);
@@ -251,9 +327,14 @@ mod tests {
         let table = |values: Vec<f64>| {
             let probabilities = Float64Array::from(vec![0.25, 0.5, 0.75]);
             let values = Float64Array::from(values);
-            Finding::of([("probability", Arc::new(probabilities) as ArrayRef), ("value", Arc::new(values))]).unwrap()
+            Finding::of([
+                ("probability", Arc::new(probabilities) as ArrayRef),
+                ("value", Arc::new(values)),
+            ])
+            .unwrap()
         };
-        let drift = |a: Vec<f64>, b: Vec<f64>| divergence("quantiles", &table(a), &table(b)).unwrap();
+        let drift =
+            |a: Vec<f64>, b: Vec<f64>| divergence("quantiles", &table(a), &table(b)).unwrap();
         close(drift(vec![1.0, 2.0, 3.0], vec![1.0, 2.0, 3.0]), 0.0);
         assert!(drift(vec![1.0, 2.0, 3.0], vec![1.0, 2.0 + 1e-6, 3.0]) < 1e-9);
         assert!(drift(vec![1.0, 2.0, 3.0], vec![1.0 - 1e-6, 2.0, 3.0]) < 1e-9);
@@ -267,9 +348,20 @@ mod tests {
 
     #[test]
     fn what_has_no_distribution_drifts_at_once() {
-        let number =
-            |value: f64| Finding::of([("estimate", Arc::new(Float64Array::from(vec![value])) as ArrayRef)]).unwrap();
-        close(divergence("distinct_count", &number(1.0), &number(1.0)).unwrap(), 0.0);
-        close(divergence("distinct_count", &number(1.0), &number(2.0)).unwrap(), 1.0);
+        let number = |value: f64| {
+            Finding::of([(
+                "estimate",
+                Arc::new(Float64Array::from(vec![value])) as ArrayRef,
+            )])
+            .unwrap()
+        };
+        close(
+            divergence("distinct_count", &number(1.0), &number(1.0)).unwrap(),
+            0.0,
+        );
+        close(
+            divergence("distinct_count", &number(1.0), &number(2.0)).unwrap(),
+            1.0,
+        );
     }
 }

@@ -11,7 +11,11 @@ use crate::session::Session;
 
 impl Session {
     /// The ids of passes by step; `None` where every step learns anew in each run.
-    pub(crate) fn learned_by(&self, refits: &RefitDecisions, program: &Program) -> Result<Option<Value>> {
+    pub(crate) fn learned_by(
+        &self,
+        refits: &RefitDecisions,
+        program: &Program,
+    ) -> Result<Option<Value>> {
         if refits.steps.is_empty() {
             return Ok(None);
         }
@@ -19,7 +23,10 @@ impl Session {
             None => Value::Null,
             Some(id) => {
                 let file = Artifact::directory(&self.state()?, id).join("lineage.json");
-                let lineage: Option<Value> = self.io.get(&file)?.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+                let lineage: Option<Value> = self
+                    .io
+                    .get(&file)?
+                    .and_then(|bytes| serde_json::from_slice(&bytes).ok());
                 lineage.map_or(Value::Null, |lineage| lineage["learned_by"].clone())
             }
         };
@@ -42,14 +49,27 @@ fn texts(ids: &[ContentId]) -> Vec<String> {
 
 /// The passes that learn what a step needs. Analyzers with equal states share one.
 fn learning_passes(program: &Program, step: &str) -> Vec<ContentId> {
-    let states: Vec<ContentId> =
-        program.bound.held_analyzers(step).into_iter().map(|ask| program.state_ids[ask]).collect();
+    let states: Vec<ContentId> = program
+        .bound
+        .held_analyzers(step)
+        .into_iter()
+        .map(|ask| program.state_ids[ask])
+        .collect();
     let learns = |work: &PassWork| match work {
         PassWork::Learn(work) => {
-            let mut asks = work.lanes.iter().flat_map(|lane| &lane.asks).chain(&work.known);
+            let mut asks = work
+                .lanes
+                .iter()
+                .flat_map(|lane| &lane.asks)
+                .chain(&work.known);
             asks.any(|ask| states.contains(&program.state_ids[*ask]))
         }
         PassWork::Gather(_) | PassWork::Write(_) => false,
     };
-    program.passes.iter().filter(|pass| learns(&pass.work)).map(|pass| pass.id).collect()
+    program
+        .passes
+        .iter()
+        .filter(|pass| learns(&pass.work))
+        .map(|pass| pass.id)
+        .collect()
 }

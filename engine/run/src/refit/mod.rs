@@ -57,17 +57,25 @@ impl RefitDecisions {
             reason: String::new(),
             drift: None,
         };
-        RefitDecisions { steps: held.into_iter().map(step).collect(), ..RefitDecisions::default() }
+        RefitDecisions {
+            steps: held.into_iter().map(step).collect(),
+            ..RefitDecisions::default()
+        }
     }
 
     /// Whether a step holds what an earlier run learned.
     pub fn is_held(&self, step: &str) -> bool {
-        self.steps.iter().any(|known| known.held && known.step == step)
+        self.steps
+            .iter()
+            .any(|known| known.held && known.step == step)
     }
 
     /// The steps that hold what an earlier run learned.
     pub fn held(&self) -> impl Iterator<Item = &String> {
-        self.steps.iter().filter(|known| known.held).map(|known| &known.step)
+        self.steps
+            .iter()
+            .filter(|known| known.held)
+            .map(|known| &known.step)
     }
 
     /// What an artifact says of them.
@@ -82,7 +90,11 @@ impl RefitDecisions {
 
     /// Says of steps whose findings an earlier artifact replaces, in a degraded run, since when those are in force.
     pub fn replace(&mut self, steps: &BTreeSet<&str>, fits: &[StepFit]) {
-        for known in self.steps.iter_mut().filter(|known| steps.contains(known.step.as_str())) {
+        for known in self
+            .steps
+            .iter_mut()
+            .filter(|known| steps.contains(known.step.as_str()))
+        {
             let fit = fits.iter().find(|fit| fit.step == known.step);
             let (since, reason) = in_force(fit);
             (known.held, known.since, known.reason) = (true, since, reason);
@@ -99,7 +111,11 @@ impl RefitDecisions {
     /// What a step learned of values that are learned anew is learned anew, too.
     fn spread(&mut self, bound: &BoundPipeline) {
         loop {
-            let is_new = |step: &&str| self.steps.iter().any(|known| !known.held && known.step == *step);
+            let is_new = |step: &&str| {
+                self.steps
+                    .iter()
+                    .any(|known| !known.held && known.step == *step)
+            };
             let next = self.held().find_map(|step| {
                 let before = bound.steps_before(step).into_iter().find(is_new)?;
                 Some((step.clone(), format!("`{before}` was learned anew")))
@@ -113,28 +129,54 @@ impl RefitDecisions {
 impl Session {
     /// What is in force, as far as it is known without measuring drift: a step that only drift makes learn anew is held.
     pub(crate) fn decide_refits(&self, context: &RefitContext<'_>) -> Result<RefitDecisions> {
-        let RefitContext { pipeline, bound, earlier, .. } = context;
-        let matches = earlier.map(|earlier| earlier.matches(pipeline, bound)).transpose()?.unwrap_or_default();
+        let RefitContext {
+            pipeline,
+            bound,
+            earlier,
+            ..
+        } = context;
+        let matches = earlier
+            .map(|earlier| earlier.matches(pipeline, bound))
+            .transpose()?
+            .unwrap_or_default();
         let mut decisions = RefitDecisions::default();
         for node in &pipeline.nodes {
             let asks = bound.held_analyzers(&node.name);
-            let Some(policy) = node.refit.as_ref().filter(|_| !asks.is_empty()) else { continue };
+            let Some(policy) = node.refit.as_ref().filter(|_| !asks.is_empty()) else {
+                continue;
+            };
             let now = self.data_time(context, node)?;
             decisions.times.insert(node.name.clone(), now.clone());
-            let fit = earlier.and_then(|earlier| earlier.artifact.fits.iter().find(|fit| fit.step == node.name));
-            let is_same = asks.iter().all(|ask| matches.get(*ask).is_some_and(Option::is_some));
+            let fit = earlier.and_then(|earlier| {
+                earlier
+                    .artifact
+                    .fits
+                    .iter()
+                    .find(|fit| fit.step == node.name)
+            });
+            let is_same = asks
+                .iter()
+                .all(|ask| matches.get(*ask).is_some_and(Option::is_some));
             let reason = match earlier {
                 None => Some(FIRST.to_owned()),
                 Some(_) if !is_same => Some("what it learns had changed".to_owned()),
                 Some(_) => {
                     let since = fit.and_then(|fit| fit.since.as_deref());
-                    reason_to_refit(policy, since, now.as_deref()).map_err(|fault| fault.at(node.at.as_ref()))?
+                    reason_to_refit(policy, since, now.as_deref())
+                        .map_err(|fault| fault.at(node.at.as_ref()))?
                 }
             };
             let held = reason.is_none();
             let (since, reason) = reason.map_or_else(|| in_force(fit), |reason| (now, reason));
             let (step, refit) = (node.name.clone(), policy.to_string());
-            decisions.steps.push(StepRefit { step, refit, held, since, reason, drift: None });
+            decisions.steps.push(StepRefit {
+                step,
+                refit,
+                held,
+                since,
+                reason,
+                drift: None,
+            });
         }
         decisions.spread(bound);
         Ok(decisions)
@@ -143,13 +185,24 @@ impl Session {
 
 /// Since when what an artifact learned of a step is in force, and why.
 fn in_force(fit: Option<&StepFit>) -> (Option<String>, String) {
-    let unknown = || (None, "it was learned before the step had a `refit`".to_owned());
+    let unknown = || {
+        (
+            None,
+            "it was learned before the step had a `refit`".to_owned(),
+        )
+    };
     fit.map_or_else(unknown, |fit| (fit.since.clone(), fit.reason.clone()))
 }
 
 /// Why it is time to learn anew; `None` where it is not.
-fn reason_to_refit(policy: &RefitPolicy, since: Option<&str>, now: Option<&str>) -> Result<Option<String>> {
-    let Some(after) = &policy.after else { return Ok(None) };
+fn reason_to_refit(
+    policy: &RefitPolicy,
+    since: Option<&str>,
+    now: Option<&str>,
+) -> Result<Option<String>> {
+    let Some(after) = &policy.after else {
+        return Ok(None);
+    };
     let (Some(since), Some(now)) = (since, now) else {
         return Ok(Some("it was not known when it was learned".to_owned()));
     };
@@ -157,9 +210,9 @@ fn reason_to_refit(policy: &RefitPolicy, since: Option<&str>, now: Option<&str>)
         Some(true) => Ok(Some(format!("{after} had passed since {since}"))),
         Some(false) => Ok(None),
         None => {
-            let message = format!("`refit: {after}` does not measure the time of the data, {since} to {now}");
-            let hint =
-                "write a duration where times are dates or timestamps, and a whole number where they are numbers";
+            let message =
+                format!("`refit: {after}` does not measure the time of the data, {since} to {now}");
+            let hint = "write a duration where times are dates or timestamps, and a whole number where they are numbers";
             Err(Fault::new(codes::BAD_VALUE, message).hint(hint))
         }
     }

@@ -14,7 +14,10 @@ const DRIFT: &str = "drift above ";
 /// `30d or drift above 0.1`.
 pub fn parse_refit(text: &str) -> Result<Option<RefitPolicy>> {
     let wrong = || {
-        let fault = Fault::new(codes::BAD_VALUE, format!("`{text}` does not say when a step learns anew"));
+        let fault = Fault::new(
+            codes::BAD_VALUE,
+            format!("`{text}` does not say when a step learns anew"),
+        );
         fault.hint("write always, never, weekly, a duration such as 7d, `drift above 0.1`, or `30d or drift above 0.1`")
     };
     match text.trim() {
@@ -31,9 +34,18 @@ pub fn parse_refit(text: &str) -> Result<Option<RefitPolicy>> {
             }
             continue;
         }
-        let after = if condition == "weekly" { "7d" } else { condition };
-        let length = after.parse::<u64>().ok().or_else(|| Some(parse_duration(after)?.as_nanos() as u64));
-        if length.is_none_or(|length| length == 0) || policy.after.replace(after.to_owned()).is_some() {
+        let after = if condition == "weekly" {
+            "7d"
+        } else {
+            condition
+        };
+        let length = after
+            .parse::<u64>()
+            .ok()
+            .or_else(|| Some(parse_duration(after)?.as_nanos() as u64));
+        if length.is_none_or(|length| length == 0)
+            || policy.after.replace(after.to_owned()).is_some()
+        {
             return Err(wrong());
         }
     }
@@ -80,10 +92,24 @@ mod tests {
             (" 30d or drift above 0.25 ", "30d or drift above 0.25"),
             ("500", "500"),
         ] {
-            assert_eq!(parse_refit(text).unwrap().unwrap().to_string(), expect, "{text}");
+            assert_eq!(
+                parse_refit(text).unwrap().unwrap().to_string(),
+                expect,
+                "{text}"
+            );
         }
         assert_eq!(parse_refit("always").unwrap(), None);
-        for text in ["", "sometimes", "0d", "drift", "drift above 2", "7d or 8d", "always or 7d", "7d and 8d", "-1"] {
+        for text in [
+            "",
+            "sometimes",
+            "0d",
+            "drift",
+            "drift above 2",
+            "7d or 8d",
+            "always or 7d",
+            "7d and 8d",
+            "-1",
+        ] {
             assert!(parse_refit(text).is_err(), "{text}");
         }
     }
@@ -93,14 +119,23 @@ mod tests {
         for (after, since, now, expect) in [
             ("7d", "2024-03-01", "2024-03-07", Some(false)),
             ("7d", "2024-03-01", "2024-03-08", Some(true)),
-            ("1h", "2024-03-01T10:00:00Z", "2024-03-01T11:00:00Z", Some(true)),
+            (
+                "1h",
+                "2024-03-01T10:00:00Z",
+                "2024-03-01T11:00:00Z",
+                Some(true),
+            ),
             ("7d", "2024-03-08", "2024-03-01", Some(false)),
             ("10", "5", "15", Some(true)),
             ("10", "5", "14", Some(false)),
             ("7d", "5", "15", None),
             ("10", "2024-03-01", "2024-03-08", None),
         ] {
-            assert_eq!(has_passed(after, since, now), expect, "{after} since {since}, {now}");
+            assert_eq!(
+                has_passed(after, since, now),
+                expect,
+                "{after} since {since}, {now}"
+            );
         }
     }
 }

@@ -32,12 +32,16 @@ impl FromStr for RunSample {
         let share = match (text.strip_suffix('%'), number(text)) {
             (Some(percent), _) => number(percent).map(|percent| percent / 100.0),
             (None, Some(1.0)) => {
-                return Err(format!("`{text}` is not clear; write 1% for one percent, or 100% for everything"));
+                return Err(format!(
+                    "`{text}` is not clear; write 1% for one percent, or 100% for everything"
+                ));
             }
             (None, share) => share,
         };
         let share = share.filter(|share| *share > 0.0 && *share <= 1.0);
-        share.map(RunSample::Share).ok_or_else(|| format!("`{text}` is not a share; write 1% or 0.01"))
+        share
+            .map(RunSample::Share)
+            .ok_or_else(|| format!("`{text}` is not a share; write 1% or 0.01"))
     }
 }
 
@@ -53,7 +57,10 @@ impl RunSample {
     fn of_source(self, source: &PipelineSource) -> RowSample {
         match self {
             RunSample::Rows(rows) => RowSample::First(rows),
-            RunSample::Share(share) => RowSample::Share { share, keys: source.keys.clone() },
+            RunSample::Share(share) => RowSample::Share {
+                share,
+                keys: source.keys.clone(),
+            },
         }
     }
 }
@@ -64,22 +71,50 @@ impl Session {
     /// `table`. The outputs, models and states of real runs are neither read nor changed.
     pub fn sampled(&self, pipeline: &Pipeline, sample: RunSample) -> Result<(Session, Pipeline)> {
         if sample == RunSample::Rows(0) {
-            return Err(Fault::new(codes::BAD_VALUE, "a sample has at least one row"));
+            return Err(Fault::new(
+                codes::BAD_VALUE,
+                "a sample has at least one row",
+            ));
         }
-        let root = format!("{}-sample/{}", self.options.state.trim_end_matches('/'), sample.directory());
+        let root = format!(
+            "{}-sample/{}",
+            self.options.state.trim_end_matches('/'),
+            sample.directory()
+        );
         let mut trial = pipeline.clone();
-        for sink in trial.sinks.iter_mut().chain(&mut trial.trainings).chain(&mut trial.predictions) {
+        for sink in trial
+            .sinks
+            .iter_mut()
+            .chain(&mut trial.trainings)
+            .chain(&mut trial.predictions)
+        {
             sink.config["path"] = Value::from(format!("{root}/out/{}", sink.name));
         }
-        trial.sources.iter_mut().for_each(|source| source.ready = None);
+        trial
+            .sources
+            .iter_mut()
+            .for_each(|source| source.ready = None);
         trial.deadline = None;
-        let sampled = trial.sources.iter().filter(|source| is_read(&trial, &source.name));
+        let sampled = trial
+            .sources
+            .iter()
+            .filter(|source| is_read(&trial, &source.name));
         let connectors = SampledConnectors {
             inner: self.connectors.clone(),
-            samples: sampled.map(|source| (source.config.clone(), sample.of_source(source))).collect(),
+            samples: sampled
+                .map(|source| (source.config.clone(), sample.of_source(source)))
+                .collect(),
         };
-        let options = SessionOptions { state: format!("{root}/state"), ..self.options.clone() };
-        let session = Session { connectors: Arc::new(connectors), options, cluster: None, ..self.clone() };
+        let options = SessionOptions {
+            state: format!("{root}/state"),
+            ..self.options.clone()
+        };
+        let session = Session {
+            connectors: Arc::new(connectors),
+            options,
+            cluster: None,
+            ..self.clone()
+        };
         Ok((session, trial))
     }
 }
@@ -92,10 +127,18 @@ fn is_read(pipeline: &Pipeline, name: &str) -> bool {
         // Queries join whole tables, or read one.
         NodeInput::Sql(_) => pipeline.sources.len() == 1,
     };
-    let looks_up =
-        pipeline.nodes.iter().flat_map(|node| &node.steps).any(|step| {
-            LOOKS_UP.contains(&step.kind.as_str()) && step.config.get("with").is_some_and(|with| with == name)
+    let looks_up = pipeline
+        .nodes
+        .iter()
+        .flat_map(|node| &node.steps)
+        .any(|step| {
+            LOOKS_UP.contains(&step.kind.as_str())
+                && step.config.get("with").is_some_and(|with| with == name)
         });
-    let sinks = pipeline.sinks.iter().chain(&pipeline.trainings).any(|sink| sink.from == name);
+    let sinks = pipeline
+        .sinks
+        .iter()
+        .chain(&pipeline.trainings)
+        .any(|sink| sink.from == name);
     !looks_up && (sinks || pipeline.nodes.iter().any(|node| reads(&node.input)))
 }

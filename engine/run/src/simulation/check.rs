@@ -44,7 +44,12 @@ fn digest(bytes: &[u8]) -> String {
 
 /// A finished file with these bytes.
 pub fn written_file(path: RelativePath, bytes: &[u8]) -> OutputFile {
-    OutputFile { path, rows: 1, bytes: bytes.len() as u64, digest: digest(bytes) }
+    OutputFile {
+        path,
+        rows: 1,
+        bytes: bytes.len() as u64,
+        digest: digest(bytes),
+    }
 }
 
 fn missing_file<'f>(
@@ -70,9 +75,10 @@ impl InvariantChecks {
         match &request.bytes {
             Some(bytes) if path == MANIFEST => self.check_publication(turn, request.by, bytes)?,
             Some(bytes) if path.starts_with("state/shards/") => {
-                let record: Value = serde_json::from_slice(bytes).map_err(|error| format!("{path}: {error}"))?;
-                let shard: Shard =
-                    serde_json::from_value(record["shard"].clone()).map_err(|error| error.to_string())?;
+                let record: Value =
+                    serde_json::from_slice(bytes).map_err(|error| format!("{path}: {error}"))?;
+                let shard: Shard = serde_json::from_value(record["shard"].clone())
+                    .map_err(|error| error.to_string())?;
                 self.committed
                     .entry(shard.id.clone())
                     .and_modify(|known| known.1 = shard.clone())
@@ -82,11 +88,19 @@ impl InvariantChecks {
         }
         // A record may arrive after its directory was given up.
         let removed = &self.removed;
-        let is_removed = |file: &OutputFile| file.path.parent_of(2).is_some_and(|of| removed.contains(&of));
+        let is_removed = |file: &OutputFile| {
+            file.path
+                .parent_of(2)
+                .is_some_and(|of| removed.contains(&of))
+        };
         self.committed.retain(|_, (_, shard)| {
-            !shard.files.iter().any(is_removed) && missing_file(objects, shard.files.iter()).is_none()
+            !shard.files.iter().any(is_removed)
+                && missing_file(objects, shard.files.iter()).is_none()
         });
-        let readers = [("see", &self.visible), ("may still be reading", &self.before)];
+        let readers = [
+            ("see", &self.visible),
+            ("may still be reading", &self.before),
+        ];
         for (what, manifest) in readers {
             if let Some(manifest) = manifest
                 && let Some(file) = missing_file(objects, manifest.files())
@@ -101,12 +115,18 @@ impl InvariantChecks {
     }
 
     fn check_publication(&mut self, turn: u64, by: ActorId, bytes: &Bytes) -> Result<(), String> {
-        let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| format!("a manifest: {error}"))?;
-        let attempt = *self.attempts.get(&by).ok_or("an actor without an attempt published")?;
+        let manifest: Manifest =
+            serde_json::from_slice(bytes).map_err(|error| format!("a manifest: {error}"))?;
+        let attempt = *self
+            .attempts
+            .get(&by)
+            .ok_or("an actor without an attempt published")?;
         let SimulatedAttempt { run, number } = attempt;
         let latest = self.published.entry(run).or_default();
         if *latest > number {
-            return Err(format!("attempt {number} of run {run} published after attempt {latest}"));
+            return Err(format!(
+                "attempt {number} of run {run} published after attempt {latest}"
+            ));
         }
         *latest = number;
         self.publications.push((turn, by, attempt));
@@ -119,9 +139,9 @@ impl InvariantChecks {
     pub fn check_computation(&mut self, shard: &str, looked: u64) -> Result<(), String> {
         self.computations += 1;
         match self.committed.get(shard) {
-            Some((turn, _)) if *turn < looked => {
-                Err(format!("{shard} is computed at turn {looked} though it was committed at turn {turn}"))
-            }
+            Some((turn, _)) if *turn < looked => Err(format!(
+                "{shard} is computed at turn {looked} though it was committed at turn {turn}"
+            )),
             _ => Ok(()),
         }
     }

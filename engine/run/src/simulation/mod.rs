@@ -24,8 +24,8 @@ use forebay_commit::{AttemptFence, Manifest, ReuseDecision, Shard, StateStore, r
 use forebay_execute::WriteTarget;
 use forebay_model::{ContentId, Fault, RelativePath, Result, codes};
 use forebay_storage::{
-    BackgroundTasks, EncodedPiece, FileLayout, FileWriter, IgnoreEvents, ScratchDir, Sink, StorageClient,
-    StorageLocation,
+    BackgroundTasks, EncodedPiece, FileLayout, FileWriter, IgnoreEvents, ScratchDir, Sink,
+    StorageClient, StorageLocation,
 };
 use object_store::path::Path;
 use serde_json::{Value, json};
@@ -66,7 +66,12 @@ impl Sink for NullSink {
     }
 
     fn layout(&self) -> FileLayout {
-        FileLayout { partition_by: Vec::new(), sort_by: Vec::new(), file_bytes_target: 1, group_rows_max: 1 }
+        FileLayout {
+            partition_by: Vec::new(),
+            sort_by: Vec::new(),
+            file_bytes_target: 1,
+            group_rows_max: 1,
+        }
     }
 
     fn encode_piece(&self, _: &SchemaRef, _: &[RecordBatch], _: usize) -> Result<EncodedPiece> {
@@ -112,7 +117,13 @@ impl SimulatedActor {
             shown: format!("s3://simulated/{path}"),
         };
         let (out, state) = (place(OUT), place("state"));
-        SimulatedActor { store: StateStore::new(io.clone(), state), io, out, scratch, me }
+        SimulatedActor {
+            store: StateStore::new(io.clone(), state),
+            io,
+            out,
+            scratch,
+            me,
+        }
     }
 
     fn target(&self) -> Result<WriteTarget<'_>> {
@@ -134,11 +145,31 @@ impl SimulatedActor {
     /// A worker's life: it does what it is told, until its process is killed; then another one takes its place.
     fn run_worker(&self) {
         while let Some(message) = self.me.receive(1e6) {
-            let ActorMessage::Do { coordinator, run, task, attempt, shard } = message else { continue };
+            let ActorMessage::Do {
+                coordinator,
+                run,
+                task,
+                attempt,
+                shard,
+            } = message
+            else {
+                continue;
+            };
             let worker = self.me.id;
             let answer = match self.find_or_write_shard(shard) {
-                Ok(shard) => ActorMessage::Done { worker, run, task, attempt, shard },
-                Err(_) => ActorMessage::Failed { worker, run, task, attempt },
+                Ok(shard) => ActorMessage::Done {
+                    worker,
+                    run,
+                    task,
+                    attempt,
+                    shard,
+                },
+                Err(_) => ActorMessage::Failed {
+                    worker,
+                    run,
+                    task,
+                    attempt,
+                },
             };
             self.me.send(coordinator, answer);
         }
@@ -162,11 +193,21 @@ impl SimulatedActor {
         for file in 0..2 {
             let path = RelativePath::new(format!("_data/{id}.{writing}/part-{file}.rows"))?;
             let bytes = format!("rows of {number}, {file}");
-            self.io.put(&self.out.join(&path), Bytes::from(bytes.clone()))?;
+            self.io
+                .put(&self.out.join(&path), Bytes::from(bytes.clone()))?;
             files.push(written_file(path, bytes.as_bytes()));
         }
         let spans = vec![number.to_string()];
-        target.keep(id, Shard { id: id.to_string(), spans, rows_in: 2, files, ..Shard::default() })
+        target.keep(
+            id,
+            Shard {
+                id: id.to_string(),
+                spans,
+                rows_in: 2,
+                files,
+                ..Shard::default()
+            },
+        )
     }
 
     /// A coordinator's life: it brings the runs to their ends one after the other, and begins a run again that
@@ -184,16 +225,24 @@ impl SimulatedActor {
     fn run(&self, run: u64) -> Result<()> {
         let id = ContentId::of(format!("run {run}").as_bytes());
         let claim = AttemptFence::acquire(&self.io, self.store.root(), &format!("run {run}"), id)?;
-        self.me.world.state().checks.attempts.insert(self.me.id, SimulatedAttempt { run, number: claim.number() });
+        self.me.world.state().checks.attempts.insert(
+            self.me.id,
+            SimulatedAttempt {
+                run,
+                number: claim.number(),
+            },
+        );
         let intact = |record: &Value| record_is_intact(&self.io, &self.out, record);
         let (before, record) = self.store.pass_record(id, intact)?;
         let known = record.and_then(|record| Manifest::from_record(&record).ok());
         let manifest = match known.filter(|_| before == ReuseDecision::Reuse) {
             Some(manifest) => manifest,
             None => {
-                let manifest = Manifest::new(id, &Schema::empty(), self.collect_shards(run, &claim)?)?;
+                let manifest =
+                    Manifest::new(id, &Schema::empty(), self.collect_shards(run, &claim)?)?;
                 claim.check()?;
-                self.store.put_pass_record(id, before, &json!({ "manifest": manifest }), intact)?;
+                self.store
+                    .put_pass_record(id, before, &json!({ "manifest": manifest }), intact)?;
                 manifest
             }
         };
@@ -211,7 +260,11 @@ impl SimulatedActor {
         // An attempt passes over the answers to earlier ones, whose tasks have the same numbers.
         let of_attempt = run * 1000 + claim.number();
         let mut schedule = TaskScheduler::default();
-        let kind = CostClass { pass: 0, what: "parts", first: false };
+        let kind = CostClass {
+            pass: 0,
+            what: "parts",
+            first: false,
+        };
         let (mut found, mut tasks) = (BTreeMap::new(), BTreeMap::new());
         let target = self.target()?;
         for shard in shards(run) {
@@ -221,7 +274,8 @@ impl SimulatedActor {
             }
         }
         let all = COORDINATORS..COORDINATORS + WORKERS;
-        all.clone().for_each(|worker| schedule.add_worker(worker, 1));
+        all.clone()
+            .for_each(|worker| schedule.add_worker(worker, 1));
         // By worker: its attempts, and since when nothing was heard of it.
         let mut busy: BTreeMap<ActorId, (BTreeSet<u64>, f64)> = BTreeMap::new();
         let mut ended: BTreeSet<usize> = BTreeSet::new();
@@ -231,7 +285,9 @@ impl SimulatedActor {
             }
             let now = self.me.clock();
             for begun in schedule.assign(now) {
-                let Some(&shard) = tasks.get(&begun.task) else { return Err(Fault::internal("an unknown task")) };
+                let Some(&shard) = tasks.get(&begun.task) else {
+                    return Err(Fault::internal("an unknown task"));
+                };
                 let (running, heard) = busy.entry(begun.worker).or_insert((BTreeSet::new(), now));
                 self.expect(!ended.contains(&begun.task), "a task is begun that is done");
                 self.expect(running.is_empty(), "a worker got more than it has slots");
@@ -240,22 +296,42 @@ impl SimulatedActor {
                 let (task, attempt) = (begun.task, begun.attempt);
                 self.me.send(
                     begun.worker,
-                    ActorMessage::Do { coordinator: self.me.id, run: of_attempt, task, attempt, shard },
+                    ActorMessage::Do {
+                        coordinator: self.me.id,
+                        run: of_attempt,
+                        task,
+                        attempt,
+                        shard,
+                    },
                 );
             }
             let answer = self.me.receive(0.5);
             let now = self.me.clock();
             match answer {
-                Some(ActorMessage::Done { worker, run, task, attempt, shard }) if run == of_attempt => {
-                    busy.entry(worker).and_modify(|(running, _)| running.retain(|id| *id != attempt));
+                Some(ActorMessage::Done {
+                    worker,
+                    run,
+                    task,
+                    attempt,
+                    shard,
+                }) if run == of_attempt => {
+                    busy.entry(worker)
+                        .and_modify(|(running, _)| running.retain(|id| *id != attempt));
                     if let Some(others) = schedule.complete(task, attempt, now) {
                         self.expect(ended.insert(task), "a task is done twice");
-                        busy.values_mut().for_each(|(running, _)| running.retain(|id| !others.contains(id)));
+                        busy.values_mut()
+                            .for_each(|(running, _)| running.retain(|id| !others.contains(id)));
                         found.insert(tasks[&task], shard);
                     }
                 }
-                Some(ActorMessage::Failed { worker, run, task, attempt }) if run == of_attempt => {
-                    busy.entry(worker).and_modify(|(running, _)| running.retain(|id| *id != attempt));
+                Some(ActorMessage::Failed {
+                    worker,
+                    run,
+                    task,
+                    attempt,
+                }) if run == of_attempt => {
+                    busy.entry(worker)
+                        .and_modify(|(running, _)| running.retain(|id| *id != attempt));
                     schedule.attempt_failed(task, attempt, false);
                 }
                 _ => {}
@@ -263,11 +339,19 @@ impl SimulatedActor {
             let silent = |(_, (running, heard)): &(&ActorId, &(BTreeSet<u64>, f64))| {
                 !running.is_empty() && (now - *heard).abs() > LEASE_SECONDS
             };
-            for worker in busy.iter().filter(silent).map(|(worker, _)| *worker).collect::<Vec<_>>() {
+            for worker in busy
+                .iter()
+                .filter(silent)
+                .map(|(worker, _)| *worker)
+                .collect::<Vec<_>>()
+            {
                 busy.remove(&worker);
                 for (task, attempt) in schedule.remove_worker(worker) {
                     if schedule.attempt_failed(task, attempt, true) == FailureAction::GivenUp {
-                        return Err(Fault::new(codes::KILLS_WORKERS, "a task ended too many workers"));
+                        return Err(Fault::new(
+                            codes::KILLS_WORKERS,
+                            "a task ended too many workers",
+                        ));
                     }
                 }
                 // Another process takes its place.
@@ -279,7 +363,11 @@ impl SimulatedActor {
 
     fn expect(&self, is_so: bool, wrong: &str) {
         if !is_so {
-            self.me.world.state().wrong.get_or_insert_with(|| wrong.to_owned());
+            self.me
+                .world
+                .state()
+                .wrong
+                .get_or_insert_with(|| wrong.to_owned());
         }
     }
 }
@@ -292,7 +380,10 @@ fn restart_when_killed(me: &ActorHandle, life: &mut dyn FnMut()) {
             Ok(_) if !over => me.sleep(RETRY_SECONDS),
             Ok(_) => return,
             Err(panic) => {
-                me.world.state().wrong.get_or_insert_with(|| "an actor panicked".to_owned());
+                me.world
+                    .state()
+                    .wrong
+                    .get_or_insert_with(|| "an actor panicked".to_owned());
                 resume_unwind(panic);
             }
         }
@@ -300,11 +391,18 @@ fn restart_when_killed(me: &ActorHandle, life: &mut dyn FnMut()) {
 }
 
 /// Publications and computations of a seed.
-fn simulate(seed: u64, io: &StorageClient, scratch: &ScratchDir) -> std::result::Result<(usize, usize), String> {
+fn simulate(
+    seed: u64,
+    io: &StorageClient,
+    scratch: &ScratchDir,
+) -> std::result::Result<(usize, usize), String> {
     let world = SimulatedWorld::new(seed, COORDINATORS + WORKERS);
     thread::scope(|scope| {
         for id in 0..COORDINATORS + WORKERS {
-            let me = ActorHandle { world: world.clone(), id };
+            let me = ActorHandle {
+                world: world.clone(),
+                id,
+            };
             let actor = SimulatedActor::new(me.clone(), io.clone(), scratch.clone());
             scope.spawn(move || {
                 let _ = catch_unwind(AssertUnwindSafe(|| {
@@ -327,18 +425,25 @@ fn simulate(seed: u64, io: &StorageClient, scratch: &ScratchDir) -> std::result:
         return Err(wrong.clone());
     }
     let published = &state.checks.publications;
-    if let Some(run) = (0..RUNS).find(|run| !published.iter().any(|(.., attempt)| attempt.run == *run)) {
+    if let Some(run) =
+        (0..RUNS).find(|run| !published.iter().any(|(.., attempt)| attempt.run == *run))
+    {
         return Err(format!("readers never saw run {run}: {published:?}"));
     }
     let seen = state.checks.visible().map(|manifest| manifest.shards.len());
     if seen != Some(SHARDS) {
-        return Err(format!("readers see {seen:?} shards at the end: {published:?}"));
+        return Err(format!(
+            "readers see {seen:?} shards at the end: {published:?}"
+        ));
     }
     Ok((published.len(), state.checks.computations))
 }
 
 fn env_or(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(otherwise)
 }
 
 #[test]
@@ -352,11 +457,16 @@ fn outputs_stay_whole_under_random_failures() {
             Ok((published, computed)) => {
                 (publications, computations) = (publications + published, computations + computed)
             }
-            Err(wrong) => panic!("FOREBAY_SIMULATION_SEED={seed} FOREBAY_SIMULATION_SEEDS=1: {wrong}"),
+            Err(wrong) => {
+                panic!("FOREBAY_SIMULATION_SEED={seed} FOREBAY_SIMULATION_SEEDS=1: {wrong}")
+            }
         }
         // The same seed is the same simulation.
         if seed == first {
-            assert_eq!(simulate(seed, &io, &scratch).unwrap(), simulate(seed, &io, &scratch).unwrap());
+            assert_eq!(
+                simulate(seed, &io, &scratch).unwrap(),
+                simulate(seed, &io, &scratch).unwrap()
+            );
         }
     }
     assert!(publications > 0 && computations > 0);

@@ -28,9 +28,26 @@ pub type ActorId = usize;
 /// What actors say to each other.
 #[derive(Debug, Clone)]
 pub enum ActorMessage {
-    Do { coordinator: ActorId, run: u64, task: usize, attempt: u64, shard: usize },
-    Done { worker: ActorId, run: u64, task: usize, attempt: u64, shard: Shard },
-    Failed { worker: ActorId, run: u64, task: usize, attempt: u64 },
+    Do {
+        coordinator: ActorId,
+        run: u64,
+        task: usize,
+        attempt: u64,
+        shard: usize,
+    },
+    Done {
+        worker: ActorId,
+        run: u64,
+        task: usize,
+        attempt: u64,
+        shard: Shard,
+    },
+    Failed {
+        worker: ActorId,
+        run: u64,
+        task: usize,
+        attempt: u64,
+    },
 }
 
 /// A write or a removal, as the store gets it.
@@ -149,11 +166,16 @@ impl SimulatedWorld {
             late: Vec::new(),
             running: None,
         };
-        Arc::new(SimulatedWorld { state: Mutex::new(state), turns: (0..actors).map(|_| Condvar::new()).collect() })
+        Arc::new(SimulatedWorld {
+            state: Mutex::new(state),
+            turns: (0..actors).map(|_| Condvar::new()).collect(),
+        })
     }
 
     pub fn state(&self) -> MutexGuard<'_, WorldState> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Begins the first turn.
@@ -196,7 +218,11 @@ impl WorldState {
     }
 
     fn delay(&mut self) -> f64 {
-        let most = if self.is_troubled() && self.random.chance(0.2) { DELAY_SECONDS_MAX } else { 0.2 };
+        let most = if self.is_troubled() && self.random.chance(0.2) {
+            DELAY_SECONDS_MAX
+        } else {
+            0.2
+        };
         self.now + self.random.next() * most
     }
 
@@ -220,7 +246,12 @@ impl WorldState {
             Some(bytes) => self.objects.insert(request.path.clone(), bytes.clone()),
             None => self.objects.remove(&request.path),
         };
-        let WorldState { checks, objects, turns, .. } = self;
+        let WorldState {
+            checks,
+            objects,
+            turns,
+            ..
+        } = self;
         if let Err(wrong) = checks.check_write(request, objects, *turns) {
             self.wrong.get_or_insert(wrong);
         }
@@ -231,21 +262,31 @@ impl WorldState {
     fn choose(&mut self) -> Option<ActorId> {
         self.turns += 1;
         if self.turns > TURNS_MAX {
-            self.wrong.get_or_insert_with(|| "the runs do not end".to_owned());
+            self.wrong
+                .get_or_insert_with(|| "the runs do not end".to_owned());
         }
         if self.goes_wrong(0.005) {
-            let (whose, jump) = (self.random.below(self.skews.len()), (self.random.next() - 0.5) * 7200.0);
+            let (whose, jump) = (
+                self.random.below(self.skews.len()),
+                (self.random.next() - 0.5) * 7200.0,
+            );
             self.skews[whose] += jump;
         }
         self.now += self.random.next() * 0.05;
         while self.wrong.is_none() {
             let now = self.now;
-            for (_, request) in self.late.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
+            for (_, request) in self
+                .late
+                .extract_if(.., |(at, _)| *at <= now)
+                .collect::<Vec<_>>()
+            {
                 self.apply(&request);
             }
             let due = |actor: &ActorId| match self.status[*actor] {
                 ActorStatus::Ready => true,
-                ActorStatus::Waiting(until) => until <= now || self.inboxes[*actor].iter().any(|(at, _)| *at <= now),
+                ActorStatus::Waiting(until) => {
+                    until <= now || self.inboxes[*actor].iter().any(|(at, _)| *at <= now)
+                }
                 ActorStatus::Ended => false,
             };
             let ready: Vec<ActorId> = (0..self.status.len()).filter(due).collect();
@@ -253,12 +294,17 @@ impl WorldState {
                 return Some(ready[self.random.below(ready.len())]);
             }
             let waiting = |actor: &ActorId| match self.status[*actor] {
-                ActorStatus::Waiting(until) => {
-                    Some(self.inboxes[*actor].iter().map(|(at, _)| *at).fold(until, f64::min))
-                }
+                ActorStatus::Waiting(until) => Some(
+                    self.inboxes[*actor]
+                        .iter()
+                        .map(|(at, _)| *at)
+                        .fold(until, f64::min),
+                ),
                 _ => None,
             };
-            let next = (0..self.status.len()).filter_map(|actor| waiting(&actor)).min_by(f64::total_cmp)?;
+            let next = (0..self.status.len())
+                .filter_map(|actor| waiting(&actor))
+                .min_by(f64::total_cmp)?;
             self.now = next.max(now);
         }
         None
@@ -292,7 +338,9 @@ impl ActorHandle {
                 drop(state);
                 resume_unwind(Box::new(ActorKilled));
             }
-            state = self.world.turns[self.id].wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = self.world.turns[self.id]
+                .wait(state)
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
         }
         state.status[self.id] = ActorStatus::Ready;
     }
@@ -327,7 +375,11 @@ impl ActorHandle {
     /// Sends a message, which may come late, twice, or never.
     pub fn send(&self, to: ActorId, message: ActorMessage) {
         let mut state = self.world.state();
-        let copies = if state.goes_wrong(0.05) { 0 } else { 1 + usize::from(state.goes_wrong(0.05)) };
+        let copies = if state.goes_wrong(0.05) {
+            0
+        } else {
+            1 + usize::from(state.goes_wrong(0.05))
+        };
         for _ in 0..copies {
             let at = state.delay();
             state.inboxes[to].push((at, message.clone()));

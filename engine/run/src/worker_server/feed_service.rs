@@ -36,7 +36,10 @@ impl FeedService {
     ) -> Result<TaskOutcome> {
         let fed = self.open_feed(session, job)?;
         step("take", "a task");
-        let blocks = fed.blocks.get(dataset).filter(|blocks| (block as usize) < blocks.dataset().blocks());
+        let blocks = fed
+            .blocks
+            .get(dataset)
+            .filter(|blocks| (block as usize) < blocks.dataset().blocks());
         let blocks = blocks.ok_or_else(|| Fault::internal("a block that there is not"))?;
         let features = match job.config.missing_numbers {
             true => Cow::Owned(fed.features.with_missing_numbers()),
@@ -54,17 +57,29 @@ impl FeedService {
                 let rows = batch.num_rows() as u64;
                 first_row += rows;
                 session.watch.on_event(Event::Progress { rows, bytes: 0 });
-                Ok(if leaves() { TaskOutcome::HandedBack } else { TaskOutcome::Done(0) })
+                Ok(if leaves() {
+                    TaskOutcome::HandedBack
+                } else {
+                    TaskOutcome::Done(0)
+                })
             });
-            if matches!(sent, Ok(TaskOutcome::Done(_))) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if matches!(sent, Ok(TaskOutcome::Done(_))) {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         })?;
-        session.watch.on_event(Event::Progress { rows: 0, bytes: blocks.dataset().block(block).bytes });
+        session.watch.on_event(Event::Progress {
+            rows: 0,
+            bytes: blocks.dataset().block(block).bytes,
+        });
         sent.map_err(|fault| blocks.locate_fault(block, fault))
     }
 
     /// The feed of a job, planned as the training host plans it.
     fn open_feed(&self, session: &Session, job: &FeedSpec) -> Result<Arc<FeedSource>> {
-        let text = serde_json::to_vec(job).map_err(|error| Fault::internal("a feed").cause(error))?;
+        let text =
+            serde_json::to_vec(job).map_err(|error| Fault::internal("a feed").cause(error))?;
         let id = ContentId::of(&text);
         let opened = {
             let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,11 +98,23 @@ impl FeedService {
         let load = |id| Artifact::load(&session.io, &Artifact::directory(&session.state()?, id));
         let artifact = job.artifact.map(load).transpose()?;
         let session = session.carrying(job.continues, &job.held)?;
-        let fed = session.plan_local_feed(&job.pipeline, artifact.as_ref(), &job.config, job.interval.as_ref())?;
-        let fingerprints = fed.blocks.iter().map(|blocks| blocks.dataset().fingerprint());
+        let fed = session.plan_local_feed(
+            &job.pipeline,
+            artifact.as_ref(),
+            &job.config,
+            job.interval.as_ref(),
+        )?;
+        let fingerprints = fed
+            .blocks
+            .iter()
+            .map(|blocks| blocks.dataset().fingerprint());
         if fingerprints.collect::<Vec<ContentId>>() != job.datasets {
-            let fault = Fault::new(codes::SEES_OTHER_DATA, "the worker sees other rows than the training host");
-            return Err(fault.hint("give all of them the same files, at the same paths, and the same version"));
+            let fault = Fault::new(
+                codes::SEES_OTHER_DATA,
+                "the worker sees other rows than the training host",
+            );
+            return Err(fault
+                .hint("give all of them the same files, at the same paths, and the same version"));
         }
         let fed = Arc::new(fed);
         *opened = Some(fed.clone());

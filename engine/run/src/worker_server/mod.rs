@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use datafusion_distributed::{Worker, WorkerQueryContext};
 use forebay_cluster::{
-    AuthLayer, ClusterSecurity, ComputeLayer, MessageSink, MeterWatch, PROTOCOL, RequestHandler, RowsRequest, RunSpec,
-    TaskOutcome, TaskProgress, TaskRequest, TaskTally, TrainRequest, WorkerHello, WorkerMessage, WorkerRequest,
-    protocol_version, with_heartbeat,
+    AuthLayer, ClusterSecurity, ComputeLayer, MessageSink, MeterWatch, PROTOCOL, RequestHandler,
+    RowsRequest, RunSpec, TaskOutcome, TaskProgress, TaskRequest, TaskTally, TrainRequest,
+    WorkerHello, WorkerMessage, WorkerRequest, protocol_version, with_heartbeat,
 };
 use forebay_commit::StateStore;
 use forebay_execute::SourceInput;
@@ -86,13 +86,18 @@ impl std::fmt::Debug for WorkerState {
 impl WorkerServer {
     /// A worker with the transforms, formats, threads and memory of a session. One that is `attached` is on the
     /// machine of its coordinator and ends with it: so nothing is removed that it has mapped.
-    pub fn new(session: Session, security: ClusterSecurity, attached: bool) -> Result<WorkerServer> {
+    pub fn new(
+        session: Session,
+        security: ClusterSecurity,
+        attached: bool,
+    ) -> Result<WorkerServer> {
         let threads = session.options.threads.max(1);
-        let task_threads =
-            ThreadPoolBuilder::new().num_threads(threads).thread_name(|number| format!("forebay-task-{number}"));
-        let task_threads = task_threads
-            .build()
-            .map_err(|error| Fault::new(codes::STORAGE, "the worker's threads cannot be started").cause(error))?;
+        let task_threads = ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|number| format!("forebay-task-{number}"));
+        let task_threads = task_threads.build().map_err(|error| {
+            Fault::new(codes::STORAGE, "the worker's threads cannot be started").cause(error)
+        })?;
         Ok(WorkerServer(Arc::new(WorkerState {
             session,
             security,
@@ -116,7 +121,9 @@ impl WorkerServer {
 
     /// Serves until `ended` is set and all tasks are done or handed back.
     pub fn serve(&self, listener: TcpListener, ended: &CancellationToken) -> Result<()> {
-        let failed = |error: std::io::Error| Fault::new(codes::STORAGE, "the worker cannot listen").cause(error);
+        let failed = |error: std::io::Error| {
+            Fault::new(codes::STORAGE, "the worker cannot listen").cause(error)
+        };
         let address = listener.local_addr().map_err(failed)?;
         self.0.security.check(&address)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -140,7 +147,9 @@ impl WorkerServer {
         let worker = Worker::from_session_builder(build).with_version(protocol_version());
         let worker = worker.with_max_message_size(MESSAGE_BYTES_MAX / 2);
         let service = worker.into_worker_server();
-        let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX);
+        let service = service
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
         // A coordinator whose machine is lost closes no connection: a task that sends would wait for it.
         let mut server = Server::builder()
             .layer(guard)
@@ -148,7 +157,8 @@ impl WorkerServer {
             .http2_max_header_list_size(HEADER_BYTES_MAX)
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE));
-        let refused = |error| Fault::new(codes::STRANGER, "the certificates cannot be used").cause(error);
+        let refused =
+            |error| Fault::new(codes::STRANGER, "the certificates cannot be used").cause(error);
         if let Some(tls) = self.0.security.server()? {
             server = server.tls_config(tls).map_err(refused)?;
         }
@@ -218,17 +228,42 @@ impl WorkerState {
 
     /// Runs a task as soon as a slot is free: each slot has its share of the memory.
     fn run_task(self: &Arc<Self>, request: TaskRequest, out: &MessageSink) {
-        let Some(seat) = SlotGuard::take(self, out) else { return };
+        let Some(seat) = SlotGuard::take(self, out) else {
+            return;
+        };
         if self.leaves.load(Ordering::Relaxed) {
-            return out.send_outcome(Ok(TaskOutcome::HandedBack), TaskProgress::default(), || None);
+            return out.send_outcome(Ok(TaskOutcome::HandedBack), TaskProgress::default(), || {
+                None
+            });
         }
         if let Err(fault) = request.check() {
             return out.send_outcome(Err(fault), TaskProgress::default(), || None);
         }
-        let TaskRequest { job, work, row_orders, shuffles, what, beat_ms } = request;
-        let (order, ended) =
-            QueuedTask::new(work, what, out.clone(), self.draining_flag(), Duration::from_millis(beat_ms.max(1)));
-        match self.submit_task(job, |job| StageKey { job, work: work.stage(), row_orders, shuffles }, order) {
+        let TaskRequest {
+            job,
+            work,
+            row_orders,
+            shuffles,
+            what,
+            beat_ms,
+        } = request;
+        let (order, ended) = QueuedTask::new(
+            work,
+            what,
+            out.clone(),
+            self.draining_flag(),
+            Duration::from_millis(beat_ms.max(1)),
+        );
+        match self.submit_task(
+            job,
+            |job| StageKey {
+                job,
+                work: work.stage(),
+                row_orders,
+                shuffles,
+            },
+            order,
+        ) {
             Ok(()) => {
                 // Nothing is sent; the other end goes when the order is done.
                 let _ = ended.recv();
@@ -240,48 +275,79 @@ impl WorkerState {
 
     /// Gives the rows of a block of a feed.
     fn send_rows(self: &Arc<Self>, request: RowsRequest, out: &MessageSink) {
-        let Some(_seat) = SlotGuard::take(self, out) else { return };
+        let Some(_seat) = SlotGuard::take(self, out) else {
+            return;
+        };
         if let Err(fault) = request.check() {
             return out.send_outcome(Err(fault), TaskProgress::default(), || None);
         }
-        let RowsRequest { job, dataset, block, beat_ms } = request;
+        let RowsRequest {
+            job,
+            dataset,
+            block,
+            beat_ms,
+        } = request;
         let (beat, meter) = (Duration::from_millis(beat_ms.max(1)), Arc::default());
-        let session = self.session.for_request(&job.state, &job.base, job.batch_rows);
+        let session = self
+            .session
+            .for_request(&job.state, &job.base, job.batch_rows);
         let leaves = || self.leaves.load(Ordering::Relaxed);
         let deliver = || match leaves() {
             true => Ok(TaskOutcome::HandedBack),
-            false => self.feeds.send_block(&session, &job, dataset, block, out, &leaves),
+            false => self
+                .feeds
+                .send_block(&session, &job, dataset, block, out, &leaves),
         };
-        let ended = self.task_threads.install(for_current_span(|| with_heartbeat(out, beat, &meter, deliver)));
+        let ended = self.task_threads.install(for_current_span(|| {
+            with_heartbeat(out, beat, &meter, deliver)
+        }));
         out.send_outcome(ended, meter.progress(), || None);
     }
 
     /// Trains a part of a training and keeps its models.
     fn train_part(self: &Arc<Self>, request: &TrainRequest, out: &MessageSink) {
-        let Some(_seat) = SlotGuard::take(self, out) else { return };
+        let Some(_seat) = SlotGuard::take(self, out) else {
+            return;
+        };
         let TrainRequest { job, part, beat_ms } = request;
         let (beat, meter) = (Duration::from_millis((*beat_ms).max(1)), Arc::default());
-        let session = self.session.for_request(&job.state, &job.base, self.session.options.batch_rows);
+        let session =
+            self.session
+                .for_request(&job.state, &job.base, self.session.options.batch_rows);
         let train = || {
             if self.leaves.load(Ordering::Relaxed) {
                 return Ok(TaskOutcome::HandedBack);
             }
             step("take", "a task");
             let store = StateStore::new(session.io.clone(), session.state()?);
-            let exchange = PartExchange { store: &store, training: job.id };
+            let exchange = PartExchange {
+                store: &store,
+                training: job.id,
+            };
             let rows = exchange.rows(*part)?.ok_or_else(|| {
-                let fault = Fault::new(codes::SEES_OTHER_DATA, "the worker does not see the rows of a training");
+                let fault = Fault::new(
+                    codes::SEES_OTHER_DATA,
+                    "the worker does not see the rows of a training",
+                );
                 fault.hint("give all of them the same state directory, at the same path")
             })?;
             let slots = self.session.options.threads.max(1) as u64;
             let memory_bytes = self.session.options.memory_bytes / slots;
-            let context = PartContext { memory_bytes, stop: out.cancel_flag() };
-            let models = session.connectors.trainer(&job.format, &job.config)?.train_part(&rows, &context)?;
+            let context = PartContext {
+                memory_bytes,
+                stop: out.cancel_flag(),
+            };
+            let models = session
+                .connectors
+                .trainer(&job.format, &job.config)?
+                .train_part(&rows, &context)?;
             let scratch = ScratchDir::new(Some(store.root()), session.watch.clone())?;
             exchange.put_models(*part, &models, &scratch)?;
             Ok(TaskOutcome::Done(0))
         };
-        let ended = self.task_threads.install(for_current_span(|| with_heartbeat(out, beat, &meter, train)));
+        let ended = self.task_threads.install(for_current_span(|| {
+            with_heartbeat(out, beat, &meter, train)
+        }));
         out.send_outcome(ended, meter.progress(), || None);
     }
 
@@ -292,11 +358,17 @@ impl WorkerState {
         key: impl FnOnce(ContentId) -> StageKey,
         order: QueuedTask,
     ) -> Result<()> {
-        let text = serde_json::to_vec(&job).map_err(|error| Fault::internal("a job").cause(error))?;
+        let text =
+            serde_json::to_vec(&job).map_err(|error| Fault::internal("a job").cause(error))?;
         let key = key(ContentId::of(&text));
         let mut stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
         stages.retain(|_, stage| stage.is_open());
-        let closed = || Fault::new(codes::INTERRUPTED, "a worker's stage closed while a task was submitted");
+        let closed = || {
+            Fault::new(
+                codes::INTERRUPTED,
+                "a worker's stage closed while a task was submitted",
+            )
+        };
         if let Some(stage) = stages.get(&key) {
             return stage.submit(order).then_some(()).ok_or_else(closed);
         }
@@ -305,11 +377,16 @@ impl WorkerState {
         if stages.len() >= STAGES_MAX {
             stages.pop_first();
         }
-        let session = self.session.for_request(&job.state, &job.base, job.batch_rows);
+        let session = self
+            .session
+            .for_request(&job.state, &job.base, job.batch_rows);
         let inner = self.clone();
         let id = key.job;
         let inputs = move |session: &Session, job: &RunSpec| inner.run_inputs(id, session, job);
-        let threads = StageThreads { pool: self.task_threads.clone(), maps_states: self.attached };
+        let threads = StageThreads {
+            pool: self.task_threads.clone(),
+            maps_states: self.attached,
+        };
         let stage = StageSession::open(session, job, &key, threads, inputs)?;
         let entered = stage.submit(order);
         stages.insert(key, stage);
@@ -317,7 +394,8 @@ impl WorkerState {
     }
 
     fn close_stages(&self) {
-        let stages = std::mem::take(&mut *self.stages.lock().unwrap_or_else(PoisonError::into_inner));
+        let stages =
+            std::mem::take(&mut *self.stages.lock().unwrap_or_else(PoisonError::into_inner));
         stages.into_values().for_each(StageSession::close);
     }
 
@@ -327,8 +405,12 @@ impl WorkerState {
         if let Some((_, inputs)) = known.iter().find(|(known, _)| *known == id) {
             return Ok(inputs.clone());
         }
-        let inputs: RunInputs =
-            Arc::new(session.discover_inputs(&session.io, &job.pipeline, None, job.interval.as_ref())?);
+        let inputs: RunInputs = Arc::new(session.discover_inputs(
+            &session.io,
+            &job.pipeline,
+            None,
+            job.interval.as_ref(),
+        )?);
         known.truncate(JOBS_MAX - 1);
         known.insert(0, (id, inputs.clone()));
         Ok(inputs)
@@ -344,8 +426,17 @@ impl Session {
     /// The session for a request: the coordinator's state directory and base path, the worker's threads and
     /// memory.
     fn for_request(&self, state: &str, base: &Path, batch_rows: usize) -> Session {
-        let options = SessionOptions { state: state.to_owned(), batch_rows, ..self.options.clone() };
-        Session { io: self.io.with_base(base), options, watch: Arc::new(MeterWatch), ..self.clone() }
+        let options = SessionOptions {
+            state: state.to_owned(),
+            batch_rows,
+            ..self.options.clone()
+        };
+        Session {
+            io: self.io.with_base(base),
+            options,
+            watch: Arc::new(MeterWatch),
+            ..self.clone()
+        }
     }
 }
 
@@ -358,10 +449,16 @@ impl SlotGuard {
         let slots = inner.session.options.threads.max(1);
         let mut busy = inner.busy.lock().unwrap_or_else(PoisonError::into_inner);
         while *busy >= slots {
-            if out.cancel_flag().load(Ordering::Relaxed) || !out.send(WorkerMessage::Beat(TaskProgress::default())) {
+            if out.cancel_flag().load(Ordering::Relaxed)
+                || !out.send(WorkerMessage::Beat(TaskProgress::default()))
+            {
                 return None;
             }
-            busy = inner.fewer.wait_timeout(busy, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+            busy = inner
+                .fewer
+                .wait_timeout(busy, LOOK_EVERY)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         *busy += 1;
         inner.tally.set_running(*busy);

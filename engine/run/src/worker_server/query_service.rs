@@ -9,9 +9,12 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion_distributed::{DistributedExt, WorkerQueryContext};
 use forebay_cluster::{
-    ExchangeChannels, QueryHeader, ScannedSpans, SpanScanCodec, SpanScanner, TaskExecCodec, wire_error,
+    ExchangeChannels, QueryHeader, ScannedSpans, SpanScanCodec, SpanScanner, TaskExecCodec,
+    wire_error,
 };
-use forebay_execute::{FlowReader, columns_to_read, fallible_batch_stream, query_runtime, stage_config};
+use forebay_execute::{
+    FlowReader, columns_to_read, fallible_batch_stream, query_runtime, stage_config,
+};
 use forebay_model::{ContentId, Fault, Result, TRACE_HEADER, catch_panic};
 use forebay_plan::{OpId, PassWork, slice_for_columns};
 use forebay_storage::ScratchDir;
@@ -56,23 +59,38 @@ struct OpenTable {
 
 impl WorkerState {
     /// The engine's session of a plan from a coordinator.
-    pub(super) fn plan_session(self: &Arc<Self>, context: WorkerQueryContext) -> Result<SessionState, DataFusionError> {
+    pub(super) fn plan_session(
+        self: &Arc<Self>,
+        context: WorkerQueryContext,
+    ) -> Result<SessionState, DataFusionError> {
         let external = |fault: Fault| wire_error(&fault, None);
         let WorkerQueryContext { builder, headers } = context;
         // The same codecs in the same order as on the coordinator.
-        let trace = headers.get(TRACE_HEADER).and_then(|header| header.to_str().ok()?.parse().ok());
+        let trace = headers
+            .get(TRACE_HEADER)
+            .and_then(|header| header.to_str().ok()?.parse().ok());
         let builder = builder
-            .with_distributed_user_codec(TaskExecCodec { host: Some(self.clone()), trace })
+            .with_distributed_user_codec(TaskExecCodec {
+                host: Some(self.clone()),
+                trace,
+            })
             .with_distributed_user_codec(SpanScanCodec(Some(self.clone())));
         // Messages are short, and rows should cost those who train nothing.
         let mut builder = builder.with_distributed_compression(None)?;
-        let Some(header) = QueryHeader::of(&headers).map_err(external)? else { return Ok(builder.build()) };
+        let Some(header) = QueryHeader::of(&headers).map_err(external)? else {
+            return Ok(builder.build());
+        };
         let query = self.query(&header).map_err(external)?;
         let config = builder.config().take().unwrap_or_default();
         let partitions = header.partitions.clamp(1, PARTITIONS_MAX);
-        let config = stage_config(config, self.session.memory(), partitions).with_extension(query.clone());
-        let builder = builder.with_config(config).with_runtime_env(query.runtime.clone());
-        let mut state = builder.with_distributed_channel_resolver(query.channels.clone()).build();
+        let config =
+            stage_config(config, self.session.memory(), partitions).with_extension(query.clone());
+        let builder = builder
+            .with_config(config)
+            .with_runtime_env(query.runtime.clone());
+        let mut state = builder
+            .with_distributed_channel_resolver(query.channels.clone())
+            .build();
         self.session.sql.register_functions(&mut state)?;
         Ok(state)
     }
@@ -84,10 +102,14 @@ impl WorkerState {
             return Ok(known);
         }
         queries.retain(|_, known| known.strong_count() > 0);
-        let session = self.session.for_request(&header.state, &header.base, self.session.options.batch_rows);
+        let session =
+            self.session
+                .for_request(&header.state, &header.base, self.session.options.batch_rows);
         let scratch = ScratchDir::new(Some(&session.state()?), session.watch.clone())?;
         let query = Arc::new(WorkerQuery {
-            channels: ExchangeChannels::new(self.security.clone().with_tls_name(header.tls_name.clone())),
+            channels: ExchangeChannels::new(
+                self.security.clone().with_tls_name(header.tls_name.clone()),
+            ),
             runtime: query_runtime(session.memory(), scratch.path())?,
             tables: Mutex::default(),
             scratch,
@@ -106,7 +128,9 @@ impl WorkerState {
             return Ok(());
         }
         step("read", "spans of a query");
-        let table = self.table(query, scanned).map_err(|fault| wire_error(&fault, None))?;
+        let table = self
+            .table(query, scanned)
+            .map_err(|fault| wire_error(&fault, None))?;
         let read = table.reader.read(scanned.spans.clone(), &mut |batch| {
             step("have read", "rows of a query");
             send(batch)
@@ -116,7 +140,11 @@ impl WorkerState {
 
     fn table(&self, query: &WorkerQuery, scanned: &ScannedSpans) -> Result<Arc<OpenTable>> {
         let ScannedSpans { table, columns, .. } = scanned;
-        let key = TableKey { pass: table.pass, input: table.input, columns: columns.clone() };
+        let key = TableKey {
+            pass: table.pass,
+            input: table.input,
+            columns: columns.clone(),
+        };
         let cell = lock(&query.tables)?.entry(key).or_default().clone();
         let mut cell = lock(&cell)?;
         if let Some(open) = cell.as_ref() {
@@ -129,21 +157,39 @@ impl WorkerState {
 
     /// Compiles the run that a table belongs to, as far as its rows need it.
     fn open_table(&self, query: &WorkerQuery, scanned: &ScannedSpans) -> Result<OpenTable> {
-        let ScannedSpans { table, columns, schema, .. } = scanned;
+        let ScannedSpans {
+            table,
+            columns,
+            schema,
+            ..
+        } = scanned;
         table.check()?;
         let job = &table.job;
         let id = serde_json::to_vec(job).map_err(|error| Fault::internal("a job").cause(error))?;
-        let session = self.session.for_request(&job.state, &job.base, job.batch_rows);
+        let session = self
+            .session
+            .for_request(&job.state, &job.base, job.batch_rows);
         let inputs = self.run_inputs(ContentId::of(&id), &session, job)?;
         let session = session.carrying(job.continues, &job.held)?;
         let models = session.load_models(job)?;
-        let mut run = compile_run(&session, job, &table.row_orders, &inputs, query.scratch.clone())?;
+        let mut run = compile_run(
+            &session,
+            job,
+            &table.row_orders,
+            &inputs,
+            query.scratch.clone(),
+        )?;
         let strange = || other("another program");
         let op = match run.program.passes.get(table.pass).map(|pass| &pass.work) {
             Some(PassWork::Gather(op)) => *op,
             _ => return Err(strange()),
         };
-        let flow = run.program.bound.gather_inputs.get(&op).and_then(|flows| flows.get(table.input));
+        let flow = run
+            .program
+            .bound
+            .gather_inputs
+            .get(&op)
+            .and_then(|flows| flows.get(table.input));
         let (_, flow) = flow.ok_or_else(strange)?;
         let (streams, wanted) = (flow.streams.clone(), columns_to_read(flow, columns));
         let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
@@ -152,10 +198,23 @@ impl WorkerState {
             let (needed, _) = slice_for_columns(&run.program.bound, stream, &wanted);
             ops.extend(needed.iter().map(|position| stream.ops[*position]));
         }
-        load_dependencies(&mut run, ops.clone(), streams.iter().map(|stream| stream.base).collect(), self.attached)?;
-        table.shuffles.iter().try_for_each(|shuffle| run.open_shuffle(shuffle))?;
+        load_dependencies(
+            &mut run,
+            ops.clone(),
+            streams.iter().map(|stream| stream.base).collect(),
+            self.attached,
+        )?;
+        table
+            .shuffles
+            .iter()
+            .try_for_each(|shuffle| run.open_shuffle(shuffle))?;
         ops.iter().try_for_each(|op| run.open_time_join(*op))?;
-        let flow = run.program.bound.gather_inputs.get(&op).and_then(|flows| flows.get(table.input));
+        let flow = run
+            .program
+            .bound
+            .gather_inputs
+            .get(&op)
+            .and_then(|flows| flows.get(table.input));
         let (_, flow) = flow.ok_or_else(strange)?;
         let pass = run.materialize_pass();
         if pass.rows_id(flow)? != table.rows {
@@ -165,7 +224,10 @@ impl WorkerState {
         if reader.schema() != schema {
             return Err(other("other columns"));
         }
-        Ok(OpenTable { reader, _models: models })
+        Ok(OpenTable {
+            reader,
+            _models: models,
+        })
     }
 }
 
@@ -176,7 +238,8 @@ impl SpanScanner for WorkerState {
         context: &TaskContext,
     ) -> Result<SendableRecordBatchStream, DataFusionError> {
         let query = context.session_config().get_extension::<WorkerQuery>();
-        let query = query.ok_or_else(|| DataFusionError::Internal("a table outside of a query".to_owned()))?;
+        let query = query
+            .ok_or_else(|| DataFusionError::Internal("a table outside of a query".to_owned()))?;
         let schema = scanned.schema.clone();
         Ok(fallible_batch_stream(&schema, move |send| {
             // A panic, too, goes to the coordinator as a fault.

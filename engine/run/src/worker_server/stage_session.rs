@@ -9,15 +9,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_cluster::{
-    MessageSink, RunSpec, ShufflePlan, StageRef, TaskControl, TaskKind, TaskMeter, TaskOutcome, WorkerMessage,
-    with_heartbeat,
+    MessageSink, RunSpec, ShufflePlan, StageRef, TaskControl, TaskKind, TaskMeter, TaskOutcome,
+    WorkerMessage, with_heartbeat,
 };
 use forebay_commit::StateStore;
 use forebay_execute::{IncrementalLane, LaneExecution, LearnPass};
 use forebay_model::{ContentId, Fault, Result, catch_panic, codes};
 use forebay_plan::{
-    AnalyzerLane, BaseDataset, BaseId, ColumnScan, OpId, OpStream, PassWork, WindowRowOrder, compile, needed_ops,
-    ops_before_join,
+    AnalyzerLane, BaseDataset, BaseId, ColumnScan, OpId, OpStream, PassWork, WindowRowOrder,
+    compile, needed_ops, ops_before_join,
 };
 use forebay_storage::ScratchDir;
 use forebay_storage::failpoint::step;
@@ -52,7 +52,8 @@ pub(super) struct StageSession {
 }
 
 /// Runs a task in an open stage session.
-type RunTaskFn<'a> = &'a (dyn Fn(StageRef, &TaskKind, &dyn TaskControl) -> Result<TaskOutcome> + Sync);
+type RunTaskFn<'a> =
+    &'a (dyn Fn(StageRef, &TaskKind, &dyn TaskControl) -> Result<TaskOutcome> + Sync);
 
 /// A task, and where its outcome is reported.
 pub(super) struct QueuedTask {
@@ -83,7 +84,10 @@ impl TaskControl for TaskReporter {
     fn report_unit(&self, first: usize, made: Value) -> Result<()> {
         match self.out.send(WorkerMessage::Part { first, made }) {
             true => Ok(()),
-            false => Err(Fault::new(codes::INTERRUPTED, "the coordinator no longer waits for this task")),
+            false => Err(Fault::new(
+                codes::INTERRUPTED,
+                "the coordinator no longer waits for this task",
+            )),
         }
     }
 }
@@ -98,7 +102,20 @@ impl QueuedTask {
         beat: Duration,
     ) -> (QueuedTask, Receiver<()>) {
         let (_ended, ends) = channel();
-        (QueuedTask { work, what, heard: TaskReporter { out, leaves, beat, meter: Arc::default() }, _ended }, ends)
+        (
+            QueuedTask {
+                work,
+                what,
+                heard: TaskReporter {
+                    out,
+                    leaves,
+                    beat,
+                    meter: Arc::default(),
+                },
+                _ended,
+            },
+            ends,
+        )
     }
 
     /// Does it, and says so; says every now and then that it is alive.
@@ -107,7 +124,9 @@ impl QueuedTask {
         perform: impl FnOnce(StageRef, &TaskKind, &dyn TaskControl) -> Result<TaskOutcome>,
         order_failure: impl FnOnce() -> Option<OpId>,
     ) {
-        let TaskReporter { out, meter, beat, .. } = &self.heard;
+        let TaskReporter {
+            out, meter, beat, ..
+        } = &self.heard;
         let work = || {
             step("take", "a task");
             perform(self.work, &self.what, &self.heard)
@@ -148,17 +167,22 @@ impl StageSession {
                 });
                 drop(is_open);
                 let fault = furnished.err().unwrap_or_else(|| {
-                    Fault::new(codes::INTERRUPTED, "a worker's stage closed while a task was submitted")
+                    Fault::new(
+                        codes::INTERRUPTED,
+                        "a worker's stage closed while a task was submitted",
+                    )
                 });
                 // Tasks that were submitted after the stage session ended, or that could not be run.
                 for order in orders.try_iter() {
-                    order
-                        .heard
-                        .out
-                        .send(WorkerMessage::Failed { fault: Box::new((&fault).into()), order_failure: None });
+                    order.heard.out.send(WorkerMessage::Failed {
+                        fault: Box::new((&fault).into()),
+                        order_failure: None,
+                    });
                 }
             }))
-            .map_err(|error| Fault::new(codes::STORAGE, "a thread cannot be started").cause(error))?;
+            .map_err(|error| {
+                Fault::new(codes::STORAGE, "a thread cannot be started").cause(error)
+            })?;
         Ok(StageSession { to, open, lives })
     }
 
@@ -200,13 +224,22 @@ fn run_stage(
     let _models = session.load_models(job)?;
     let scratch = ScratchDir::new(Some(&session.state()?), session.watch.clone())?;
     let mut run = compile_run(session, job, &key.row_orders, inputs, scratch)?;
-    let pass = run.program.passes.get(key.work.pass()).cloned().ok_or_else(|| other("another program"))?;
+    let pass = run
+        .program
+        .passes
+        .get(key.work.pass())
+        .cloned()
+        .ok_or_else(|| other("another program"))?;
     let groups = match (&pass.work, key.work) {
         (PassWork::Gather(op), StageRef::Gather { .. }) => run.group_program(*op)?,
         _ => None,
     };
     let scans: Vec<ColumnScan> = match &pass.work {
-        PassWork::Learn(work) => work.lanes.iter().flat_map(|lane| lane.scans.clone()).collect(),
+        PassWork::Learn(work) => work
+            .lanes
+            .iter()
+            .flat_map(|lane| lane.scans.clone())
+            .collect(),
         PassWork::Write(work) => work.scans.clone(),
         PassWork::Gather(_) => groups.as_ref().map(GroupProgram::scans).unwrap_or_default(),
     };
@@ -216,12 +249,18 @@ fn run_stage(
     };
     let mut ops: BTreeSet<OpId> = needed_ops(&scans).collect();
     match sorts {
-        None => {
-            load_dependencies(&mut run, ops.clone(), scans.iter().map(|scan| scan.base).collect(), threads.maps_states)?
-        }
+        None => load_dependencies(
+            &mut run,
+            ops.clone(),
+            scans.iter().map(|scan| scan.base).collect(),
+            threads.maps_states,
+        )?,
         Some(shuffle) => {
             let streams = shuffle_input_streams(&run, shuffle);
-            ops = streams.iter().flat_map(|stream| stream.ops.iter().copied()).collect();
+            ops = streams
+                .iter()
+                .flat_map(|stream| stream.ops.iter().copied())
+                .collect();
             load_dependencies(
                 &mut run,
                 ops.clone(),
@@ -230,8 +269,13 @@ fn run_stage(
             )?;
         }
     }
-    let sorted = key.shuffles.iter().filter(|shuffle| Some(*shuffle) != sorts);
-    sorted.clone().try_for_each(|shuffle| run.open_shuffle(shuffle))?;
+    let sorted = key
+        .shuffles
+        .iter()
+        .filter(|shuffle| Some(*shuffle) != sorts);
+    sorted
+        .clone()
+        .try_for_each(|shuffle| run.open_shuffle(shuffle))?;
     ops.iter().try_for_each(|op| run.open_time_join(*op))?;
     let windows = run.program.windows_of(&scans);
     let serve = |perform: RunTaskFn<'_>| {
@@ -240,7 +284,14 @@ fn run_stage(
             while let Ok(order) = orders.recv_timeout(IDLE) {
                 scope.spawn(|_| {
                     let order = order;
-                    order.perform(perform, || run.state.order_failure.lock().ok()?.take().map(|(op, _)| op));
+                    order.perform(perform, || {
+                        run.state
+                            .order_failure
+                            .lock()
+                            .ok()?
+                            .take()
+                            .map(|(op, _)| op)
+                    });
                 });
             }
         });
@@ -253,7 +304,11 @@ fn run_stage(
         (PassWork::Gather(_), StageRef::Gather { .. }) => {
             let groups = groups.ok_or_else(|| other("another program"))?;
             let states = GroupStates::default();
-            serve_lanes(&groups.learn_pass(&run, &states, None), groups.lanes(), &serve);
+            serve_lanes(
+                &groups.learn_pass(&run, &states, None),
+                groups.lanes(),
+                &serve,
+            );
             Ok(())
         }
         (_, StageRef::Sort { .. }) => {
@@ -297,18 +352,32 @@ pub(super) fn compile_run<'s>(
     let mut state = prepared.state;
     state.row_orders = row_orders.iter().copied().collect();
     let mut is_known = |ask, _| Ok(job.known.contains(&ask));
-    let mut program =
-        compile(&job.pipeline, prepared.bound, &prepared.datasets, &job.sinks, job.learns, &mut is_known)?;
+    let mut program = compile(
+        &job.pipeline,
+        prepared.bound,
+        &prepared.datasets,
+        &job.sinks,
+        job.learns,
+        &mut is_known,
+    )?;
     if let Some(artifact) = &applied {
         apply_findings(&mut program, &job.pipeline, artifact, &mut state.findings)?;
     }
-    let intervals = session.restrict_to_interval(&job.pipeline, &mut program, job.interval.as_ref())?;
+    let intervals =
+        session.restrict_to_interval(&job.pipeline, &mut program, job.interval.as_ref())?;
     let run = RunExecutor::new(session, &job.pipeline, store, scratch, program, state);
-    Ok(RunExecutor { intervals, on_worker: true, ..run })
+    Ok(RunExecutor {
+        intervals,
+        on_worker: true,
+        ..run
+    })
 }
 
 pub(super) fn other(what: &str) -> Fault {
-    let fault = Fault::new(codes::SEES_OTHER_DATA, format!("the worker sees {what} than the coordinator"));
+    let fault = Fault::new(
+        codes::SEES_OTHER_DATA,
+        format!("the worker sees {what} than the coordinator"),
+    );
     fault.hint("give all of them the same files, at the same paths, and the same version")
 }
 
@@ -317,7 +386,8 @@ fn serve_lanes(learn: &LearnPass<'_>, lanes: &[AnalyzerLane], serve: &dyn Fn(Run
     let turns = CountingSemaphore::new(learn.context.threads);
     let memory = learn.context.memory.states_bytes() / turns.count();
     let runs: Vec<OnceLock<LaneExecution<'_>>> = lanes.iter().map(|_| OnceLock::new()).collect();
-    let partials: Vec<OnceLock<IncrementalLane<'_>>> = lanes.iter().map(|_| OnceLock::new()).collect();
+    let partials: Vec<OnceLock<IncrementalLane<'_>>> =
+        lanes.iter().map(|_| OnceLock::new()).collect();
     serve(&|work_of, what, control| {
         let strange = || other("another program");
         let lane = match work_of {
@@ -327,7 +397,9 @@ fn serve_lanes(learn: &LearnPass<'_>, lanes: &[AnalyzerLane], serve: &dyn Fn(Run
         };
         let about = lanes.get(lane).ok_or_else(strange)?;
         let run = get_or_init(&runs[lane], || learn.prepare(about, memory))?;
-        let partials = get_or_init(&partials[lane], || IncrementalLane::new(learn, run, &turns)?.ok_or_else(strange))?;
+        let partials = get_or_init(&partials[lane], || {
+            IncrementalLane::new(learn, run, &turns)?.ok_or_else(strange)
+        })?;
         partials.run_task(what, control)
     });
 }
@@ -338,14 +410,22 @@ fn get_or_init<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Resul
         // What another thread has put there meanwhile is the same.
         let _ = cell.set(make()?);
     }
-    cell.get().ok_or_else(|| Fault::internal("a cell that was filled is empty"))
+    cell.get()
+        .ok_or_else(|| Fault::internal("a cell that was filled is empty"))
 }
 
 /// What rows go through before they are sorted.
 fn shuffle_input_streams(run: &RunExecutor<'_>, shuffle: &ShufflePlan) -> Vec<OpStream> {
     let bound = &run.program.bound;
-    let flows = [bound.window_inputs.get(&shuffle.stand), bound.join_inputs.get(&shuffle.stand)];
-    flows.into_iter().flatten().flat_map(|flow| flow.streams.clone()).collect()
+    let flows = [
+        bound.window_inputs.get(&shuffle.stand),
+        bound.join_inputs.get(&shuffle.stand),
+    ];
+    flows
+        .into_iter()
+        .flatten()
+        .flat_map(|flow| flow.streams.clone())
+        .collect()
 }
 
 /// Reads back what operations need that others have learned or gathered.
@@ -356,25 +436,35 @@ pub(super) fn load_dependencies(
     mapped: bool,
 ) -> Result<()> {
     let bound = &run.program.bound;
-    let joined = ops.iter().filter(|op| run.state.row_orders.get(op) == Some(&WindowRowOrder::Time));
+    let joined = ops
+        .iter()
+        .filter(|op| run.state.row_orders.get(op) == Some(&WindowRowOrder::Time));
     let joined: Vec<OpId> = joined.flat_map(|op| ops_before_join(bound, *op)).collect();
     let ops: BTreeSet<OpId> = ops.into_iter().chain(joined).collect();
-    let share = run.scratch.scratch_with_budget(run.session.memory(), run.session.memory().states_bytes());
+    let share = run
+        .scratch
+        .scratch_with_budget(run.session.memory(), run.session.memory().states_bytes());
     for ask in ops.iter().flat_map(|op| &bound.ops[*op].asks) {
-        let (state, analyzer) = (run.program.state_ids[*ask], bound.asks[*ask].ask.analyzer.as_ref());
+        let (state, analyzer) = (
+            run.program.state_ids[*ask],
+            bound.asks[*ask].ask.analyzer.as_ref(),
+        );
         if bound.asks[*ask].held.is_some() || run.state.findings.contains_key(&state) {
             continue;
         }
         if let Some(finding) = run.store.shared_finding(state, mapped)? {
             run.state.findings.insert(state, Arc::new(finding));
         } else {
-            run.store.load_finding(state, analyzer, &share, &mut run.state.findings)?;
+            run.store
+                .load_finding(state, analyzer, &share, &mut run.state.findings)?;
         }
     }
-    let gathered = bases.into_iter().filter_map(|base| match &bound.bases[base] {
-        BaseDataset::Gathered(op) => Some(*op),
-        BaseDataset::Source(_) => None,
-    });
+    let gathered = bases
+        .into_iter()
+        .filter_map(|base| match &bound.bases[base] {
+            BaseDataset::Gathered(op) => Some(*op),
+            BaseDataset::Source(_) => None,
+        });
     for op in gathered.collect::<BTreeSet<_>>() {
         run.open_materialized(op)?;
     }

@@ -32,15 +32,24 @@ struct WantedRange {
 pub fn plan_requests(groups: &[Vec<Range<u64>>], gap: u64) -> Vec<PlannedRequest> {
     let mut runs: Vec<RangeRun> = Vec::new();
     for (group, ranges) in groups.iter().enumerate() {
-        let mut ranges: Vec<Range<u64>> = ranges.iter().filter(|range| !range.is_empty()).cloned().collect();
+        let mut ranges: Vec<Range<u64>> = ranges
+            .iter()
+            .filter(|range| !range.is_empty())
+            .cloned()
+            .collect();
         ranges.sort_unstable_by_key(|range| range.start);
         for range in ranges {
             match runs.last_mut() {
-                Some(run) if run.range.start <= range.start && range.start <= run.range.end + gap => {
+                Some(run)
+                    if run.range.start <= range.start && range.start <= run.range.end + gap =>
+                {
                     run.range.end = run.range.end.max(range.end);
                     run.wanted.push(WantedRange { range, group });
                 }
-                _ => runs.push(RangeRun { range: range.clone(), wanted: vec![WantedRange { range, group }] }),
+                _ => runs.push(RangeRun {
+                    range: range.clone(),
+                    wanted: vec![WantedRange { range, group }],
+                }),
             }
         }
     }
@@ -70,7 +79,10 @@ mod tests {
 
     fn plan(groups: &[&[Range<u64>]]) -> Vec<(Range<u64>, Range<usize>)> {
         let groups: Vec<Vec<Range<u64>>> = groups.iter().map(|group| group.to_vec()).collect();
-        plan_requests(&groups, MIB).into_iter().map(|request| (request.range, request.groups)).collect()
+        plan_requests(&groups, MIB)
+            .into_iter()
+            .map(|request| (request.range, request.groups))
+            .collect()
     }
 
     const MIB: u64 = 1 << 20;
@@ -78,13 +90,19 @@ mod tests {
     #[test]
     fn requests_cover_what_is_wanted_in_order() {
         assert_eq!(plan(&[&[0..10, 20..30], &[30..40]]), [(0..40, 0..2)]);
-        assert_eq!(plan(&[&[20..30, 0..10], &[3 * MIB..4 * MIB]]), [(0..30, 0..1), (3 * MIB..4 * MIB, 1..2)]);
+        assert_eq!(
+            plan(&[&[20..30, 0..10], &[3 * MIB..4 * MIB]]),
+            [(0..30, 0..1), (3 * MIB..4 * MIB, 1..2)]
+        );
         // Long runs are divided evenly, and what spans two groups serves both.
         let long = plan(&[&[0..10 * MIB], &[10 * MIB..20 * MIB]]);
         let (a, b) = (20 * MIB / 3, 40 * MIB / 3);
         assert_eq!(long, [(0..a, 0..1), (a..b, 0..2), (b..20 * MIB, 1..2)]);
         // A later group may lie before an earlier one.
-        assert_eq!(plan(&[&[9 * MIB..10 * MIB], &[0..1]]), [(9 * MIB..10 * MIB, 0..1), (0..1, 1..2)]);
+        assert_eq!(
+            plan(&[&[9 * MIB..10 * MIB], &[0..1]]),
+            [(9 * MIB..10 * MIB, 0..1), (0..1, 1..2)]
+        );
         assert_eq!(plan(&[&[], &[5..5]]), []);
     }
 
@@ -102,15 +120,24 @@ mod tests {
                 })
                 .collect();
             let requests = plan_requests(&groups, MIB);
-            assert!(requests.iter().all(|request| request.range.end - request.range.start <= REQUEST_BYTES_MAX));
+            assert!(
+                requests
+                    .iter()
+                    .all(|request| request.range.end - request.range.start <= REQUEST_BYTES_MAX)
+            );
             for (number, group) in groups.iter().enumerate() {
                 for range in group {
                     let mut at = range.start;
                     while at < range.end {
-                        let serves =
-                            |request: &&PlannedRequest| request.groups.contains(&number) && request.range.contains(&at);
-                        at =
-                            requests.iter().find(serves).unwrap_or_else(|| panic!("{groups:?} {requests:?}")).range.end;
+                        let serves = |request: &&PlannedRequest| {
+                            request.groups.contains(&number) && request.range.contains(&at)
+                        };
+                        at = requests
+                            .iter()
+                            .find(serves)
+                            .unwrap_or_else(|| panic!("{groups:?} {requests:?}"))
+                            .range
+                            .end;
                     }
                 }
             }

@@ -92,7 +92,13 @@ impl ConcurrencyLimit {
         if answers < self.limit {
             return;
         }
-        let round = std::mem::replace(&mut self.round, Round { begun: Some(now), ..Round::default() });
+        let round = std::mem::replace(
+            &mut self.round,
+            Round {
+                begun: Some(now),
+                ..Round::default()
+            },
+        );
         if round.refused as f64 > answers as f64 * REFUSED_SHARE_MAX {
             self.limit = (self.limit / 2).max(REQUESTS_MIN);
             (self.before, self.throughput, self.is_careful, self.pause) = (None, 0.0, true, 1);
@@ -114,7 +120,11 @@ impl ConcurrencyLimit {
         if self.pause > 0 {
             self.pause -= 1;
         } else if self.limit < REQUESTS_MAX {
-            let more = if self.is_careful { (self.limit / 4).max(1) } else { self.limit };
+            let more = if self.is_careful {
+                (self.limit / 4).max(1)
+            } else {
+                self.limit
+            };
             self.before = Some(self.limit);
             self.limit = (self.limit + more).min(REQUESTS_MAX);
         }
@@ -135,8 +145,10 @@ mod tests {
             limit.begin(Duration::from_secs_f64(now));
             let taken = bytes / per_request.min(rate / in_flight as f64);
             now += 0.05 + taken;
-            (0..in_flight.saturating_sub(most)).for_each(|_| limit.refuse(Duration::from_secs_f64(now)));
-            (0..in_flight.min(most)).for_each(|_| limit.end(Duration::from_secs_f64(now), bytes as u64, true));
+            (0..in_flight.saturating_sub(most))
+                .for_each(|_| limit.refuse(Duration::from_secs_f64(now)));
+            (0..in_flight.min(most))
+                .for_each(|_| limit.end(Duration::from_secs_f64(now), bytes as u64, true));
             limits.push(limit.limit());
         }
         limits
@@ -157,7 +169,10 @@ mod tests {
     fn refusals_halve_the_limit_until_it_fits() {
         let limits = limit_after(200, 1e12, 60e6, 24);
         let late = &limits[100..];
-        assert!(late.iter().all(|limit| (8..=32).contains(limit)), "{late:?}");
+        assert!(
+            late.iter().all(|limit| (8..=32).contains(limit)),
+            "{late:?}"
+        );
         assert!(late.iter().sum::<usize>() as f64 / 100.0 > 14.0, "{late:?}");
         // It never comes to a halt.
         assert_eq!(limit_after(50, 1e12, 60e6, 0).last(), Some(&REQUESTS_MIN));

@@ -71,9 +71,13 @@ impl CacheKey {
         let mut id = IdBuilder::new("cached ranges");
         id.text(shown).text(etag);
         ranges.iter().for_each(|range| {
-            id.bytes(&range.start.to_le_bytes()).bytes(&range.end.to_le_bytes());
+            id.bytes(&range.start.to_le_bytes())
+                .bytes(&range.end.to_le_bytes());
         });
-        CacheKey { id: id.finish(), lengths: ranges.iter().map(|range| range.end - range.start).collect() }
+        CacheKey {
+            id: id.finish(),
+            lengths: ranges.iter().map(|range| range.end - range.start).collect(),
+        }
     }
 
     fn bytes(&self) -> u64 {
@@ -82,26 +86,49 @@ impl CacheKey {
 
     /// Entries that got each other's names are not whole.
     fn seed(&self) -> u64 {
-        self.id.to_string().bytes().fold(0, |seed: u64, byte| seed.rotate_left(5) ^ u64::from(byte))
+        self.id
+            .to_string()
+            .bytes()
+            .fold(0, |seed: u64, byte| seed.rotate_left(5) ^ u64::from(byte))
     }
 }
 
 impl DiskCache {
     /// Opens a cache that holds so many bytes at most, all processes together.
     pub fn open(dir: &Path, bytes_max: u64) -> Result<DiskCache> {
-        let failed = |error| Fault::disk("the cache of the feed cannot be used", error).file(dir.display().to_string());
+        let failed = |error| {
+            Fault::disk("the cache of the feed cannot be used", error)
+                .file(dir.display().to_string())
+        };
         std::fs::create_dir_all(dir).map_err(failed)?;
-        let cache =
-            DiskCache { dir: dir.to_owned(), bytes_max, since: SystemTime::now(), counts: CacheCounters::default() };
-        cache.locked(|sizes| cache.counted(sizes).map(|_| ())).map_err(failed)?;
+        let cache = DiskCache {
+            dir: dir.to_owned(),
+            bytes_max,
+            since: SystemTime::now(),
+            counts: CacheCounters::default(),
+        };
+        cache
+            .locked(|sizes| cache.counted(sizes).map(|_| ()))
+            .map_err(failed)?;
         Ok(cache)
     }
 
     /// What it was good for so far.
     pub fn stats(&self) -> CacheStats {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let CacheCounters { hits, misses, corrupt, refused, .. } = &self.counts;
-        CacheStats { hit_bytes: of(hits), missed_bytes: of(misses), corrupt: of(corrupt), refused_bytes: of(refused) }
+        let CacheCounters {
+            hits,
+            misses,
+            corrupt,
+            refused,
+            ..
+        } = &self.counts;
+        CacheStats {
+            hit_bytes: of(hits),
+            missed_bytes: of(misses),
+            corrupt: of(corrupt),
+            refused_bytes: of(refused),
+        }
     }
 
     /// The ranges of an entry, where it is there and whole.
@@ -114,7 +141,11 @@ impl DiskCache {
             let _ = std::fs::remove_file(&path);
         }
         let found = found.ok().flatten();
-        let count = if found.is_some() { &self.counts.hits } else { &self.counts.misses };
+        let count = if found.is_some() {
+            &self.counts.hits
+        } else {
+            &self.counts.misses
+        };
         count.fetch_add(entry.bytes(), Ordering::Relaxed);
         found
     }
@@ -124,8 +155,11 @@ impl DiskCache {
         let mut file = File::open(path)?;
         let mut all = Vec::with_capacity(entry.bytes() as usize + CHECKSUM_BYTES);
         file.read_to_end(&mut all)?;
-        let Some((content, sum)) = all.split_last_chunk::<CHECKSUM_BYTES>() else { return Ok(None) };
-        if content.len() as u64 != entry.bytes() || xxh3_64_with_seed(content, entry.seed()) != u64::from_le_bytes(*sum)
+        let Some((content, sum)) = all.split_last_chunk::<CHECKSUM_BYTES>() else {
+            return Ok(None);
+        };
+        if content.len() as u64 != entry.bytes()
+            || xxh3_64_with_seed(content, entry.seed()) != u64::from_le_bytes(*sum)
         {
             return Ok(None);
         }
@@ -143,19 +177,29 @@ impl DiskCache {
     /// Keeps ranges, if there is room. What goes wrong is only counted: a feed goes on without.
     pub fn put(&self, entry: &CacheKey, ranges: &[Bytes]) {
         if !self.kept(entry, ranges).unwrap_or(false) {
-            self.counts.refused.fetch_add(entry.bytes(), Ordering::Relaxed);
+            self.counts
+                .refused
+                .fetch_add(entry.bytes(), Ordering::Relaxed);
         }
     }
 
     fn kept(&self, entry: &CacheKey, ranges: &[Bytes]) -> io::Result<bool> {
         let attempt = self.counts.attempts.fetch_add(1, Ordering::Relaxed);
-        let staged = self.dir.join(format!("{}#{}-{attempt}", entry.id, std::process::id()));
+        let staged = self
+            .dir
+            .join(format!("{}#{}-{attempt}", entry.id, std::process::id()));
         let size = entry.bytes() + CHECKSUM_BYTES as u64;
-        let Some(mut file) = self.reserved(&staged, size)? else { return Ok(false) };
+        let Some(mut file) = self.reserved(&staged, size)? else {
+            return Ok(false);
+        };
         let content = ranges.concat();
         let sum = xxh3_64_with_seed(&content, entry.seed());
-        let written = file.write_all(&content).and_then(|()| file.write_all(&sum.to_le_bytes()));
-        let renamed = written.and_then(|()| self.locked(|sizes| self.publish(sizes, &staged, &self.path(entry), size)));
+        let written = file
+            .write_all(&content)
+            .and_then(|()| file.write_all(&sum.to_le_bytes()));
+        let renamed = written.and_then(|()| {
+            self.locked(|sizes| self.publish(sizes, &staged, &self.path(entry), size))
+        });
         if renamed.is_err() {
             let _ = std::fs::remove_file(&staged);
         }
@@ -183,7 +227,10 @@ impl DiskCache {
             if all + size > self.bytes_max {
                 return Ok(None);
             }
-            let file = OpenOptions::new().write(true).create_new(true).open(staged)?;
+            let file = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .open(staged)?;
             // Extended at once, so that a concurrent count includes its full size.
             file.set_len(size)?;
             self.set_size(sizes, all + size)?;
@@ -214,7 +261,9 @@ impl DiskCache {
     fn counted(&self, sizes: &mut File) -> io::Result<u64> {
         let mut all = 0;
         for (written, bytes, path) in self.entries()? {
-            let is_staged = path.file_name().is_some_and(|name| name.to_string_lossy().contains('#'));
+            let is_staged = path
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().contains('#'));
             if is_staged && written.elapsed().is_ok_and(|age| age > STALE_WRITE_AGE) {
                 std::fs::remove_file(path)?;
             } else {
@@ -245,8 +294,12 @@ impl DiskCache {
     }
 
     fn locked<T>(&self, work: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
-        let mut sizes =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.dir.join(SIZE_FILE))?;
+        let mut sizes = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(self.dir.join(SIZE_FILE))?;
         // Ends with the file.
         sizes.lock()?;
         work(&mut sizes)
@@ -275,13 +328,21 @@ mod tests {
 
     fn entry(name: &str, bytes: u64) -> (CacheKey, Vec<Bytes>) {
         let ranges = [0..bytes / 2, bytes / 2..bytes];
-        let content = |range: &Range<u64>| Bytes::from(vec![name.len() as u8; (range.end - range.start) as usize]);
-        (CacheKey::new("s3://lake/a", name, &ranges), ranges.iter().map(content).collect())
+        let content = |range: &Range<u64>| {
+            Bytes::from(vec![name.len() as u8; (range.end - range.start) as usize])
+        };
+        (
+            CacheKey::new("s3://lake/a", name, &ranges),
+            ranges.iter().map(content).collect(),
+        )
     }
 
     fn stored_bytes(dir: &Path) -> u64 {
         let files = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap());
-        files.filter(|file| file.file_name() != SIZE_FILE).map(|file| file.metadata().unwrap().len()).sum()
+        files
+            .filter(|file| file.file_name() != SIZE_FILE)
+            .map(|file| file.metadata().unwrap().len())
+            .sum()
     }
 
     #[test]
@@ -319,11 +380,16 @@ mod tests {
             cache.put(&entry, &bytes);
         }
         assert_eq!(stored_bytes(dir.path()), 816);
-        assert!(cache.get(&entry("1", 400).0).is_some() && cache.get(&entry("333", 400).0).is_none());
+        assert!(
+            cache.get(&entry("1", 400).0).is_some() && cache.get(&entry("333", 400).0).is_none()
+        );
         assert_eq!(cache.stats().refused_bytes, 400);
         // To a later feed, what it does not use is old.
         for (_, _, path) in cache.entries().unwrap() {
-            File::open(path).unwrap().set_modified(SystemTime::now() - STALE_WRITE_AGE).unwrap();
+            File::open(path)
+                .unwrap()
+                .set_modified(SystemTime::now() - STALE_WRITE_AGE)
+                .unwrap();
         }
         let later = DiskCache::open(dir.path(), 1000).unwrap();
         assert!(later.get(&entry("22", 400).0).is_some());
@@ -334,7 +400,10 @@ mod tests {
         assert_eq!(stored_bytes(dir.path()), 816);
         let small = DiskCache::open(dir.path(), 10).unwrap();
         small.put(&third, &bytes);
-        assert!(small.get(&third).is_some(), "nothing that is in use goes for what does not fit anyway");
+        assert!(
+            small.get(&third).is_some(),
+            "nothing that is in use goes for what does not fit anyway"
+        );
     }
 
     /// Threads stand for processes: all that they share is the directory.
@@ -360,7 +429,10 @@ mod tests {
                 });
             }
         });
-        let size: u64 = std::fs::read_to_string(dir.path().join(SIZE_FILE)).unwrap().parse().unwrap();
+        let size: u64 = std::fs::read_to_string(dir.path().join(SIZE_FILE))
+            .unwrap()
+            .parse()
+            .unwrap();
         assert_eq!(size, stored_bytes(dir.path()));
     }
 }

@@ -57,7 +57,14 @@ fn error_mentions(error: &object_store::Error, words: &[&str]) -> bool {
 
 /// Whether S3 says that credentials were good once, and are not any more. A profile's may be renewed.
 pub fn is_session_expired(error: &object_store::Error) -> bool {
-    error_mentions(error, &["<Code>ExpiredToken", "<Code>TokenRefreshRequired", "<Code>RequestExpired"])
+    error_mentions(
+        error,
+        &[
+            "<Code>ExpiredToken",
+            "<Code>TokenRefreshRequired",
+            "<Code>RequestExpired",
+        ],
+    )
 }
 
 /// Whether credentials were good once, and are not any more. Azure says so of signatures that were given to share.
@@ -65,13 +72,20 @@ fn is_expired(error: &object_store::Error) -> bool {
     is_session_expired(error)
         || error_mentions(
             error,
-            &["Signature not valid in the specified time frame", "<Code>ExpiredAuthenticationToken"],
+            &[
+                "Signature not valid in the specified time frame",
+                "<Code>ExpiredAuthenticationToken",
+            ],
         )
 }
 
 /// Whether an object ends before the range that was asked for.
 pub fn is_out_of_range(failed: &FailedRequest) -> bool {
-    failed.attempts == 0 && error_mentions(&failed.error, &["416", "<Code>InvalidRange", "Invalid range"])
+    failed.attempts == 0
+        && error_mentions(
+            &failed.error,
+            &["416", "<Code>InvalidRange", "Invalid range"],
+        )
 }
 
 /// Whether the bucket does not exist, and not only an object in it.
@@ -89,36 +103,61 @@ pub fn replaced_fault(shown: &str) -> Fault {
 /// A fault for what storage answered.
 pub fn storage_fault(shown: &str, failed: FailedRequest) -> Fault {
     use object_store::Error as E;
-    let FailedRequest { error, attempts, waited } = failed;
+    let FailedRequest {
+        error,
+        attempts,
+        waited,
+    } = failed;
     if is_replaced(&error) {
         return replaced_fault(shown).cause(error);
     }
     if is_bucket_missing(&error) {
         let url = ObjectUrl::parse(shown).ok().flatten();
         let bucket = url.as_ref().map_or(shown, |url| url.bucket);
-        let variables = url.as_ref().map_or("the endpoint", |url| url.kind.location_variables());
-        let fault = Fault::new(codes::ACCESS, format!("the bucket `{bucket}` does not exist")).file(shown);
-        return fault.hint(format!("create it, or correct its name, {variables}")).cause(error);
+        let variables = url
+            .as_ref()
+            .map_or("the endpoint", |url| url.kind.location_variables());
+        let fault = Fault::new(
+            codes::ACCESS,
+            format!("the bucket `{bucket}` does not exist"),
+        )
+        .file(shown);
+        return fault
+            .hint(format!("create it, or correct its name, {variables}"))
+            .cause(error);
     }
     if is_expired(&error) {
-        let fault = Fault::new(codes::EXPIRED, "the credentials for storage have expired").file(shown).cause(error);
+        let fault = Fault::new(codes::EXPIRED, "the credentials for storage have expired")
+            .file(shown)
+            .cause(error);
         return fault.hint("renew them, then run the same command again: what is committed stays");
     }
     let (code, message) = match &error {
         E::NotFound { .. } => (codes::NOT_FOUND, "the file is not there"),
-        E::PermissionDenied { .. } | E::Unauthenticated { .. } => (codes::ACCESS, "storage refused access"),
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
+            (codes::ACCESS, "storage refused access")
+        }
         E::AlreadyExists { .. } => (codes::STORAGE, "the file is there already"),
         _ if attempts > 0 => {
-            let times = if attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") };
+            let times = if attempts == 1 {
+                "1 attempt".to_owned()
+            } else {
+                format!("{attempts} attempts")
+            };
             return Fault::new(
                 codes::STORAGE,
-                format!("storage did not do what it was asked in {times} over {:.1} s", waited.as_secs_f64()),
+                format!(
+                    "storage did not do what it was asked in {times} over {:.1} s",
+                    waited.as_secs_f64()
+                ),
             )
             .file(shown)
             .hint("run the same command again; FOREBAY_RETRY_SECONDS (180) makes it more patient")
             .cause(error);
         }
-        _ => match io_error_of(&error).map(|disk| Fault::disk("the file cannot be read or written", disk)) {
+        _ => match io_error_of(&error)
+            .map(|disk| Fault::disk("the file cannot be read or written", disk))
+        {
             Some(fault) if fault.code() != codes::STORAGE => return fault.file(shown),
             _ => (codes::STORAGE, "storage did not do what it was asked"),
         },

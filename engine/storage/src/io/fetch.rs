@@ -54,14 +54,24 @@ impl StorageClient {
             let state = self.submit(place, etag, &request.range);
             (request, state)
         });
-        PlannedReads { io: self.clone(), shown: place.shown.clone(), requests: requests.collect() }
+        PlannedReads {
+            io: self.clone(),
+            shown: place.shown.clone(),
+            requests: requests.collect(),
+        }
     }
 
-    fn submit(&self, place: &StorageLocation, etag: Option<&str>, range: &Range<u64>) -> RequestState {
+    fn submit(
+        &self,
+        place: &StorageLocation,
+        etag: Option<&str>,
+        range: &Range<u64>,
+    ) -> RequestState {
         let keep = match (&self.cache, etag) {
-            (Some(cache), Some(etag)) if place.local.is_none() => {
-                Some((cache.clone(), CacheKey::new(&place.shown, etag, std::slice::from_ref(range))))
-            }
+            (Some(cache), Some(etag)) if place.local.is_none() => Some((
+                cache.clone(),
+                CacheKey::new(&place.shown, etag, std::slice::from_ref(range)),
+            )),
             _ => None,
         };
         if let Some(found) = keep.as_ref().and_then(|(cache, entry)| cache.get(entry)) {
@@ -69,24 +79,36 @@ impl StorageClient {
         }
         match self.runtime_handle() {
             Ok(runtime) => {
-                let send = self.range_request(place.clone(), etag.map(str::to_owned), range.clone());
+                let send =
+                    self.range_request(place.clone(), etag.map(str::to_owned), range.clone());
                 RequestState::Pending(self.inner.scheduler.submit(range, runtime, send), keep)
             }
             Err(fault) => RequestState::Failed(Some(fault)),
         }
     }
 
-    fn range_request(&self, place: StorageLocation, etag: Option<String>, range: Range<u64>) -> SendRequest {
+    fn range_request(
+        &self,
+        place: StorageLocation,
+        etag: Option<String>,
+        range: Range<u64>,
+    ) -> SendRequest {
         let patience = self.inner.patience;
         Box::new(move || {
             let (place, etag, range) = (place.clone(), etag.clone(), range.clone());
             async move {
-                let options = || GetOptions::new().with_range(Some(range.clone())).with_if_match(etag.clone());
+                let options = || {
+                    GetOptions::new()
+                        .with_range(Some(range.clone()))
+                        .with_if_match(etag.clone())
+                };
                 let got = patience.retry(|| async {
                     let got = place.store.get_opts(&place.path, options()).await?;
                     Ok((got.meta.e_tag.clone(), got.bytes().await?))
                 });
-                let (found, bytes) = got.await.map_err(|failed| storage_fault(&place.shown, failed))?;
+                let (found, bytes) = got
+                    .await
+                    .map_err(|failed| storage_fault(&place.shown, failed))?;
                 // Not every store looks at conditions.
                 if etag.is_some() && found.is_some() && etag != found {
                     return Err(replaced_fault(&place.shown));
@@ -102,8 +124,18 @@ impl StorageClient {
 
     /// Begins to read ranges of an object; those that are close together are asked for together.
     /// With an `etag`, an object that has another one is a fault.
-    pub fn fetch(&self, place: &StorageLocation, etag: Option<&str>, ranges: Vec<Range<u64>>) -> RangeFetch {
-        let reads = self.plan_reads(place, etag, std::slice::from_ref(&ranges), COALESCE_BYTES_DEFAULT);
+    pub fn fetch(
+        &self,
+        place: &StorageLocation,
+        etag: Option<&str>,
+        ranges: Vec<Range<u64>>,
+    ) -> RangeFetch {
+        let reads = self.plan_reads(
+            place,
+            etag,
+            std::slice::from_ref(&ranges),
+            COALESCE_BYTES_DEFAULT,
+        );
         RangeFetch { reads, ranges }
     }
 
@@ -114,7 +146,11 @@ impl StorageClient {
 
     /// A range of an object of which no version is known, with what the store knows of it. `None` where the object is
     /// not there, or has no such range.
-    pub fn get_unversioned(&self, place: &StorageLocation, range: Range<u64>) -> Result<Option<(ObjectMeta, Bytes)>> {
+    pub fn get_unversioned(
+        &self,
+        place: &StorageLocation,
+        range: Range<u64>,
+    ) -> Result<Option<(ObjectMeta, Bytes)>> {
         let options = || GetOptions::new().with_range(Some(range.clone()));
         let got = self.run_with_retries(place, || async {
             let got = place.store.get_opts(&place.path, options()).await?;
@@ -122,7 +158,8 @@ impl StorageClient {
         })?;
         match got {
             Err(failed) if is_out_of_range(&failed) => Ok(None),
-            got => Ok(if_present(place, got)?.filter(|(_, bytes)| bytes.len() as u64 == range.end - range.start)),
+            got => Ok(if_present(place, got)?
+                .filter(|(_, bytes)| bytes.len() as u64 == range.end - range.start)),
         }
     }
 
@@ -139,7 +176,11 @@ impl StorageClient {
 
 /// A fault for an object that gave less than it said.
 pub fn short_read_fault(shown: &str) -> Fault {
-    Fault::new(codes::STORAGE, "storage gave fewer bytes than it was asked for").file(shown)
+    Fault::new(
+        codes::STORAGE,
+        "storage gave fewer bytes than it was asked for",
+    )
+    .file(shown)
 }
 
 impl PlannedReads {
@@ -172,10 +213,14 @@ impl StorageClient {
         let given_up = || Fault::new(codes::STORAGE, "a read was given up").file(shown);
         match state {
             RequestState::Done(bytes) => Ok(bytes.clone()),
-            RequestState::Released => Err(Fault::internal("a range was read after it was released")),
+            RequestState::Released => {
+                Err(Fault::internal("a range was read after it was released"))
+            }
             RequestState::Failed(fault) => Err(fault.take().unwrap_or_else(given_up)),
             RequestState::Pending(pending, keep) => {
-                let bytes = self.block_on_cancellable(pending.wait())?.ok_or_else(given_up)??;
+                let bytes = self
+                    .block_on_cancellable(pending.wait())?
+                    .ok_or_else(given_up)??;
                 if let Some((cache, entry)) = keep.take() {
                     cache.put(&entry, std::slice::from_ref(&bytes));
                 }
@@ -191,7 +236,10 @@ impl RangeFetch {
     pub fn finish(mut self) -> Result<Vec<Bytes>> {
         let parts = self.reads.take(0)?;
         let missing = || Fault::internal("a range was not read");
-        self.ranges.iter().map(|range| parts.slice(range.clone()).ok_or_else(missing)).collect()
+        self.ranges
+            .iter()
+            .map(|range| parts.slice(range.clone()).ok_or_else(missing))
+            .collect()
     }
 }
 
@@ -215,7 +263,10 @@ impl FetchedParts {
     /// From a place to the end of a part that holds it; `None` where no part does. The end of a part is in none.
     pub fn tail_at(&self, start: u64) -> Option<Bytes> {
         let before = &self.0[..self.0.partition_point(|(at, _)| *at <= start)];
-        let (at, bytes) = before.iter().rev().find(|(at, bytes)| start - at < bytes.len() as u64)?;
+        let (at, bytes) = before
+            .iter()
+            .rev()
+            .find(|(at, bytes)| start - at < bytes.len() as u64)?;
         Some(bytes.slice((start - at) as usize..))
     }
 

@@ -28,12 +28,17 @@ impl StorageClient {
     /// and its parts are asked for at the same time.
     pub fn list(&self, place: &StorageLocation) -> Result<Vec<ObjectMeta>> {
         let listed = match place.local {
-            Some(_) => self.run_with_retries(place, || place.store.list(Some(&place.path)).try_collect::<Vec<_>>())?,
+            Some(_) => self.run_with_retries(place, || {
+                place.store.list(Some(&place.path)).try_collect::<Vec<_>>()
+            })?,
             None => self.block_on_cancellable(list_in_parts(place, self.inner.patience))?,
         };
         let mut objects = listed.map_err(|failed| storage_fault(&place.shown, failed))?;
         if place.kind() == Some(StoreKind::Azure) {
-            objects.iter_mut().filter_map(|object| object.e_tag.as_mut()).for_each(quote_etag);
+            objects
+                .iter_mut()
+                .filter_map(|object| object.e_tag.as_mut())
+                .for_each(quote_etag);
         }
         self.buckets().extend(place.root().map(str::to_owned));
         objects.sort_unstable_by(|a, b| a.location.cmp(&b.location));
@@ -45,12 +50,25 @@ impl StorageClient {
         let after = place.join(name).path;
         let listed = match place.local {
             Some(_) => {
-                let list = || place.store.list_with_offset(Some(&place.path), &after).try_collect::<Vec<_>>();
+                let list = || {
+                    place
+                        .store
+                        .list_with_offset(Some(&place.path), &after)
+                        .try_collect::<Vec<_>>()
+                };
                 self.run_with_retries(place, list)?
             }
             None => {
-                let range = KeyRange { after: Some(after), until: None };
-                self.block_on_cancellable(list_range(place, self.inner.patience, range, usize::MAX))?
+                let range = KeyRange {
+                    after: Some(after),
+                    until: None,
+                };
+                self.block_on_cancellable(list_range(
+                    place,
+                    self.inner.patience,
+                    range,
+                    usize::MAX,
+                ))?
             }
         };
         let mut objects = listed.map_err(|failed| storage_fault(&place.shown, failed))?;
@@ -66,12 +84,20 @@ fn quote_etag(etag: &mut String) {
     }
 }
 
-async fn list_in_parts(place: &StorageLocation, patience: RetryBudget) -> Result<Vec<ObjectMeta>, FailedRequest> {
+async fn list_in_parts(
+    place: &StorageLocation,
+    patience: RetryBudget,
+) -> Result<Vec<ObjectMeta>, FailedRequest> {
     let mut objects = list_range(place, patience, KeyRange::default(), PAGE_OBJECTS).await?;
-    let Some(last) = objects.last().filter(|_| objects.len() >= PAGE_OBJECTS) else { return Ok(objects) };
-    let folders = patience.retry(|| place.store.list_with_delimiter(Some(&place.path))).await?;
+    let Some(last) = objects.last().filter(|_| objects.len() >= PAGE_OBJECTS) else {
+        return Ok(objects);
+    };
+    let folders = patience
+        .retry(|| place.store.list_with_delimiter(Some(&place.path)))
+        .await?;
     let parts = divide_keys(&last.location, folders.common_prefixes);
-    let parts = futures::stream::iter(parts).map(|part| list_range(place, patience, part, usize::MAX));
+    let parts =
+        futures::stream::iter(parts).map(|part| list_range(place, patience, part, usize::MAX));
     let rest: Vec<Vec<ObjectMeta>> = parts.buffered(PARTS_MAX).try_collect().await?;
     objects.extend(rest.into_iter().flatten());
     Ok(objects)
@@ -83,9 +109,25 @@ fn divide_keys(last: &Path, mut folders: Vec<Path>) -> Vec<KeyRange> {
     folders.sort_unstable();
     // The first folder begins the first part, with what comes before it.
     let count = folders.len().clamp(1, PARTS_MAX);
-    let cut = |part: usize| folders.get(folders.len() * part / count).filter(|_| part < count).cloned();
-    let after = |part: usize| if part == 0 { Some(last.clone()) } else { cut(part) };
-    (0..count).map(|part| KeyRange { after: after(part), until: cut(part + 1) }).collect()
+    let cut = |part: usize| {
+        folders
+            .get(folders.len() * part / count)
+            .filter(|_| part < count)
+            .cloned()
+    };
+    let after = |part: usize| {
+        if part == 0 {
+            Some(last.clone())
+        } else {
+            cut(part)
+        }
+    };
+    (0..count)
+        .map(|part| KeyRange {
+            after: after(part),
+            until: cut(part + 1),
+        })
+        .collect()
 }
 
 /// The objects of a range, or the first `most` of them and some more. A listing that is cut goes on after what it gave:
@@ -108,7 +150,9 @@ async fn list_range(
                 && let Some(object) = stream.next().await
             {
                 match object {
-                    Ok(object) if until.as_ref().is_some_and(|until| object.location > *until) => break,
+                    Ok(object) if until.as_ref().is_some_and(|until| object.location > *until) => {
+                        break;
+                    }
                     Ok(object) => given.push(object),
                     Err(_) if !given.is_empty() => return Ok((given, false)),
                     Err(error) => return Err(error),
@@ -139,13 +183,21 @@ mod tests {
             assert_eq!(parts[parts.len() - 1].until, None);
             assert!(parts.len() <= PARTS_MAX);
             for pair in parts.windows(2) {
-                assert!(pair[0].until.is_some() && pair[0].until == pair[1].after, "{parts:?}");
+                assert!(
+                    pair[0].until.is_some() && pair[0].until == pair[1].after,
+                    "{parts:?}"
+                );
                 assert!(pair[0].after < pair[0].until, "{parts:?}");
             }
             let largest = folders.saturating_sub(5).div_ceil(PARTS_MAX);
             for KeyRange { after, until } in &parts {
-                let within = |key: &Path| after.as_ref() < Some(key) && until.as_ref().is_none_or(|until| key <= until);
-                assert!((5..folders).map(path).filter(within).count() <= largest.max(1) + 1, "{parts:?}");
+                let within = |key: &Path| {
+                    after.as_ref() < Some(key) && until.as_ref().is_none_or(|until| key <= until)
+                };
+                assert!(
+                    (5..folders).map(path).filter(within).count() <= largest.max(1) + 1,
+                    "{parts:?}"
+                );
             }
         }
     }
@@ -160,10 +212,20 @@ mod tests {
         for number in 0..2500 {
             let folder = ["", "a/", "b/c/", "z=1/"][number % 4];
             keys.push(format!("table/{folder}{number:05}"));
-            io.put(&place.join(&format!("{folder}{number:05}")), bytes::Bytes::from_static(b"x")).unwrap();
+            io.put(
+                &place.join(&format!("{folder}{number:05}")),
+                bytes::Bytes::from_static(b"x"),
+            )
+            .unwrap();
         }
         keys.sort();
         let listed = io.list(&place).unwrap();
-        assert_eq!(listed.iter().map(|object| object.location.to_string()).collect::<Vec<_>>(), keys);
+        assert_eq!(
+            listed
+                .iter()
+                .map(|object| object.location.to_string())
+                .collect::<Vec<_>>(),
+            keys
+        );
     }
 }

@@ -50,18 +50,33 @@ impl StorageLocation {
             (Some((above, _)), _) => format!("{above}/{name}"),
             (None, _) => name.to_owned(),
         };
-        Some(StorageLocation { store: self.store.clone(), path, local, shown })
+        Some(StorageLocation {
+            store: self.store.clone(),
+            path,
+            local,
+            shown,
+        })
     }
 
     fn is_shown_by_name(&self) -> bool {
         let name = self.local.as_ref().and_then(|local| local.file_name());
-        name.is_some_and(|name| self.shown.trim_end_matches('/').rsplit('/').next().is_some_and(|last| *last == *name))
+        name.is_some_and(|name| {
+            self.shown
+                .trim_end_matches('/')
+                .rsplit('/')
+                .next()
+                .is_some_and(|last| *last == *name)
+        })
     }
 
     /// The URL of the bucket, container or host; `None` for a local place.
     pub fn root(&self) -> Option<&str> {
         let key = self.shown.find("://").filter(|_| self.local.is_none())? + "://".len();
-        Some(self.shown[key..].find('/').map_or(self.shown.as_str(), |end| &self.shown[..key + end]))
+        Some(
+            self.shown[key..]
+                .find('/')
+                .map_or(self.shown.as_str(), |end| &self.shown[..key + end]),
+        )
     }
 
     /// The kind of store; `None` for a local place.
@@ -76,13 +91,21 @@ impl StorageLocation {
 
     /// Another object of the same store, as listed.
     pub fn at(&self, location: &Path) -> StorageLocation {
-        let local = self.local.as_ref().map(|_| PathBuf::from(format!("/{location}")));
+        let local = self
+            .local
+            .as_ref()
+            .map(|_| PathBuf::from(format!("/{location}")));
         let shown = match (&local, self.root()) {
             (Some(local), _) => local.display().to_string(),
             (None, Some(root)) => format!("{root}/{location}"),
             (None, None) => location.to_string(),
         };
-        StorageLocation { store: self.store.clone(), path: location.clone(), local, shown }
+        StorageLocation {
+            store: self.store.clone(),
+            path: location.clone(),
+            local,
+            shown,
+        }
     }
 }
 

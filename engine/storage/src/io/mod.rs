@@ -140,16 +140,25 @@ impl StorageClient {
             scheduler: Arc::default(),
             counters: Arc::default(),
         };
-        Ok(StorageClient { inner: Arc::new(inner), base: None, cache: None, recent: None })
+        Ok(StorageClient {
+            inner: Arc::new(inner),
+            base: None,
+            cache: None,
+            recent: None,
+        })
     }
 
     /// An own runtime with a few threads: storage waits, it does not compute.
     fn runtime(&self) -> Result<&Runtime> {
-        let StorageInner { runtime, making, .. } = &*self.inner;
+        let StorageInner {
+            runtime, making, ..
+        } = &*self.inner;
         if let Some(made) = runtime.get() {
             return Ok(made);
         }
-        let _making = making.lock().map_err(|_| Fault::internal("another thread failed while it made a runtime"))?;
+        let _making = making
+            .lock()
+            .map_err(|_| Fault::internal("another thread failed while it made a runtime"))?;
         if let Some(made) = runtime.get() {
             return Ok(made);
         }
@@ -158,18 +167,26 @@ impl StorageClient {
             .thread_name("forebay-io")
             .enable_all()
             .build()
-            .map_err(|error| Fault::new(codes::STORAGE, "the I/O threads cannot be started").cause(error))?;
+            .map_err(|error| {
+                Fault::new(codes::STORAGE, "the I/O threads cannot be started").cause(error)
+            })?;
         Ok(runtime.get_or_init(|| made))
     }
 
     /// The same client with another base for relative paths.
     pub fn with_base(&self, base: &std::path::Path) -> StorageClient {
-        StorageClient { base: Some(base.into()), ..self.clone() }
+        StorageClient {
+            base: Some(base.into()),
+            ..self.clone()
+        }
     }
 
     /// The same client with a disk cache, for callers that read objects repeatedly.
     pub fn with_disk_cache(&self, cache: Arc<DiskCache>) -> StorageClient {
-        StorageClient { cache: Some(cache), ..self.clone() }
+        StorageClient {
+            cache: Some(cache),
+            ..self.clone()
+        }
     }
 
     /// What stops waiting for storage, some seconds after it was asked to.
@@ -196,7 +213,10 @@ impl StorageClient {
     /// Waits for an answer of storage, unless the run was asked to stop some seconds ago.
     fn block_on_cancellable<T>(&self, answer: impl Future<Output = T>) -> Result<T> {
         use futures::future::{Either, select};
-        let (answer, overdue) = (std::pin::pin!(answer), std::pin::pin!(self.inner.interrupt.wait_past_grace()));
+        let (answer, overdue) = (
+            std::pin::pin!(answer),
+            std::pin::pin!(self.inner.interrupt.wait_past_grace()),
+        );
         let before = storage_wait();
         let answer = self.block_on(select(answer, overdue));
         self.inner.counters.count_wait(storage_wait() - before);
@@ -207,14 +227,22 @@ impl StorageClient {
     }
 
     /// What storage does, again where connections fail.
-    fn run_with_retries<T, F>(&self, place: &StorageLocation, work: impl Fn() -> F) -> Result<Result<T, FailedRequest>>
+    fn run_with_retries<T, F>(
+        &self,
+        place: &StorageLocation,
+        work: impl Fn() -> F,
+    ) -> Result<Result<T, FailedRequest>>
     where
         F: Future<Output = object_store::Result<T>>,
     {
         // Outside of a runtime, a disk is asked by this thread, and has answered when that returns.
         if place.local.is_some() && Handle::try_current().is_err() {
             let done = time_disk_wait(|| futures::executor::block_on(work()));
-            return Ok(done.map_err(|error| FailedRequest { error, attempts: 0, waited: Duration::ZERO }));
+            return Ok(done.map_err(|error| FailedRequest {
+                error,
+                attempts: 0,
+                waited: Duration::ZERO,
+            }));
         }
         self.block_on_cancellable(self.inner.patience.retry(work))
     }
@@ -230,27 +258,43 @@ impl StorageClient {
     /// how long storage is asked again (`AWS_MAX_ATTEMPTS`, `AWS_TIMEOUT`, `FOREBAY_RETRY_SECONDS`).
     pub fn resolve(&self, text: &str) -> Result<StorageLocation> {
         if let Some(url) = ObjectUrl::parse(text)? {
-            let path = Path::parse(url.key)
-                .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{text}` is not a valid URL")).cause(error))?;
+            let path = Path::parse(url.key).map_err(|error| {
+                Fault::new(codes::BAD_VALUE, format!("`{text}` is not a valid URL")).cause(error)
+            })?;
             let store = self.store(url.root, || {
                 let connector = CountingConnector::new(&self.inner.counters, &self.inner.scheduler);
                 url.connect(self.inner.patience, connector)
             })?;
-            return Ok(StorageLocation { store, path, local: None, shown: text.to_owned() });
+            return Ok(StorageLocation {
+                store,
+                path,
+                local: None,
+                shown: text.to_owned(),
+            });
         }
         let local = without_parents(&self.absolute_path(text)?);
         let store = self.store("file://", || Ok(Arc::new(LocalFileSystem::new())))?;
-        let path = Path::from_absolute_path(&local)
-            .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{text}` is not a valid path")).cause(error))?;
-        Ok(StorageLocation { store, path, local: Some(local), shown: text.to_owned() })
+        let path = Path::from_absolute_path(&local).map_err(|error| {
+            Fault::new(codes::BAD_VALUE, format!("`{text}` is not a valid path")).cause(error)
+        })?;
+        Ok(StorageLocation {
+            store,
+            path,
+            local: Some(local),
+            shown: text.to_owned(),
+        })
     }
 
     /// A path of the file system, from its root.
     pub fn absolute_path(&self, text: &str) -> Result<PathBuf> {
         let plain = text.strip_prefix("file://").unwrap_or(text);
-        let from_base = self.base.as_ref().map_or_else(|| plain.into(), |base| base.join(plain));
-        std::path::absolute(from_base)
-            .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{text}` is not a valid path")).cause(error))
+        let from_base = self
+            .base
+            .as_ref()
+            .map_or_else(|| plain.into(), |base| base.join(plain));
+        std::path::absolute(from_base).map_err(|error| {
+            Fault::new(codes::BAD_VALUE, format!("`{text}` is not a valid path")).cause(error)
+        })
     }
 
     /// Serves URLs that begin with `prefix` (such as `s3://lake`) from this store, instead of
@@ -260,9 +304,16 @@ impl StorageClient {
         Ok(self)
     }
 
-    fn store(&self, key: &str, build: impl FnOnce() -> Result<Arc<dyn ObjectStore>>) -> Result<Arc<dyn ObjectStore>> {
-        let mut stores =
-            self.inner.stores.lock().map_err(|_| Fault::internal("another thread failed while it held the stores"))?;
+    fn store(
+        &self,
+        key: &str,
+        build: impl FnOnce() -> Result<Arc<dyn ObjectStore>>,
+    ) -> Result<Arc<dyn ObjectStore>> {
+        let mut stores = self
+            .inner
+            .stores
+            .lock()
+            .map_err(|_| Fault::internal("another thread failed while it held the stores"))?;
         if let Some(store) = stores.get(key) {
             return Ok(store.clone());
         }
@@ -272,22 +323,35 @@ impl StorageClient {
     }
 
     fn buckets(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.inner.buckets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner
+            .buckets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Refuses a place to write to that is only read, or whose bucket does not exist. What else a listing answers is left
     /// to those who write: they may be allowed to where listing is not.
     pub fn require_bucket(&self, place: &StorageLocation) -> Result<()> {
         require_writable(place)?;
-        let Some(bucket) = place.root() else { return Ok(()) };
+        let Some(bucket) = place.root() else {
+            return Ok(());
+        };
         if self.buckets().contains(bucket) {
             return Ok(());
         }
         let listed = self.run_with_retries(place, || async {
-            place.store.list(Some(&place.path)).next().await.transpose().map(drop)
+            place
+                .store
+                .list(Some(&place.path))
+                .next()
+                .await
+                .transpose()
+                .map(drop)
         })?;
         match listed {
-            Err(failed) if is_bucket_missing(&failed.error) => Err(storage_fault(&place.shown, failed)),
+            Err(failed) if is_bucket_missing(&failed.error) => {
+                Err(storage_fault(&place.shown, failed))
+            }
             Err(failed) if failed.attempts > 0 => Err(storage_fault(&place.shown, failed)),
             _ => {
                 self.buckets().insert(bucket.to_owned());
@@ -298,27 +362,40 @@ impl StorageClient {
 
     /// What the store knows of one object; `None` when it is not there.
     pub fn head(&self, place: &StorageLocation) -> Result<Option<ObjectMeta>> {
-        if_present(place, self.run_with_retries(place, || place.store.head(&place.path))?)
+        if_present(
+            place,
+            self.run_with_retries(place, || place.store.head(&place.path))?,
+        )
     }
 
     /// The bytes of some objects, where they are there; several are asked for at a time.
     pub fn sizes(&self, places: Vec<StorageLocation>) -> Result<Vec<Option<u64>>> {
         let local = |place: &StorageLocation| {
-            place.local.as_ref().map(|path| std::fs::metadata(path).ok().map(|meta| meta.len()))
+            place
+                .local
+                .as_ref()
+                .map(|path| std::fs::metadata(path).ok().map(|meta| meta.len()))
         };
         if places.iter().all(|place| place.local.is_some()) {
             return Ok(places.iter().filter_map(local).collect());
         }
         let patience = self.inner.patience;
-        let one =
-            |place: StorageLocation| async move {
-                match local(&place) {
-                    Some(size) => Ok(size),
-                    None => Ok(if_present(&place, patience.retry(|| place.store.head(&place.path)).await)?
-                        .map(|meta| meta.size)),
-                }
-            };
-        self.block_on_cancellable(futures::stream::iter(places).map(one).buffered(REQUESTS_MAX).try_collect())?
+        let one = |place: StorageLocation| async move {
+            match local(&place) {
+                Some(size) => Ok(size),
+                None => Ok(if_present(
+                    &place,
+                    patience.retry(|| place.store.head(&place.path)).await,
+                )?
+                .map(|meta| meta.size)),
+            }
+        };
+        self.block_on_cancellable(
+            futures::stream::iter(places)
+                .map(one)
+                .buffered(REQUESTS_MAX)
+                .try_collect(),
+        )?
     }
 
     /// A whole object; `None` when it is not there.
@@ -330,12 +407,16 @@ impl StorageClient {
     /// not read again while its version is the same.
     pub fn get_versioned(&self, place: &StorageLocation) -> Result<Option<VersionedObject>> {
         if let Some(known) = self.cached_object(&place.shown)
-            && self.head(place)?.is_some_and(|meta| meta.e_tag == known.version.e_tag)
+            && self
+                .head(place)?
+                .is_some_and(|meta| meta.e_tag == known.version.e_tag)
         {
             return Ok(Some(known));
         }
         let found = self.get_uncached(place)?;
-        found.iter().for_each(|found| self.cache_object(&place.shown, found));
+        found
+            .iter()
+            .for_each(|found| self.cache_object(&place.shown, found));
         Ok(found)
     }
 
@@ -343,12 +424,21 @@ impl StorageClient {
         let got = self.run_with_retries(place, || async {
             let got = place.store.get(&place.path).await?;
             let size = got.meta.size;
-            let version = ObjectVersion { e_tag: got.meta.e_tag.clone(), version: got.meta.version.clone() };
+            let version = ObjectVersion {
+                e_tag: got.meta.e_tag.clone(),
+                version: got.meta.version.clone(),
+            };
             let large = size > REQUEST_BYTES_MAX && place.local.is_none();
-            let bytes = if large { None } else { Some(got.bytes().await?) };
+            let bytes = if large {
+                None
+            } else {
+                Some(got.bytes().await?)
+            };
             Ok((size, version, bytes))
         })?;
-        let Some((size, version, bytes)) = if_present(place, got)? else { return Ok(None) };
+        let Some((size, version, bytes)) = if_present(place, got)? else {
+            return Ok(None);
+        };
         let bytes = match bytes {
             Some(bytes) if bytes.len() as u64 == size => bytes,
             Some(_) => return Err(fetch::short_read_fault(&place.shown)),
@@ -357,7 +447,12 @@ impl StorageClient {
         Ok(Some(VersionedObject { bytes, version }))
     }
 
-    fn get_in_blocks(&self, place: &StorageLocation, etag: Option<&str>, size: u64) -> Result<Bytes> {
+    fn get_in_blocks(
+        &self,
+        place: &StorageLocation,
+        etag: Option<&str>,
+        size: u64,
+    ) -> Result<Bytes> {
         let starts = (0..size.div_ceil(REQUEST_BYTES_MAX)).map(|block| block * REQUEST_BYTES_MAX);
         let ranges = starts.map(|start| start..(start + REQUEST_BYTES_MAX).min(size));
         let blocks: Vec<Vec<Range<u64>>> = ranges.map(|range| vec![range]).collect();
@@ -379,7 +474,8 @@ impl StorageClient {
     pub fn put(&self, place: &StorageLocation, bytes: Bytes) -> Result<()> {
         require_writable(place)?;
         step("put", &place.shown);
-        let put = self.run_with_retries(place, || place.store.put(&place.path, bytes.clone().into()))?;
+        let put =
+            self.run_with_retries(place, || place.store.put(&place.path, bytes.clone().into()))?;
         put.map_err(|failed| storage_fault(&place.shown, failed))?;
         step("have put", &place.shown);
         Ok(())
@@ -388,7 +484,9 @@ impl StorageClient {
     /// The same, so that a loss of power leaves what was there before or all of this: on local disks, the bytes are
     /// safe before they get their name. For the few files that make others visible.
     pub fn put_durable(&self, place: &StorageLocation, bytes: &[u8]) -> Result<()> {
-        let Some(local) = &place.local else { return self.put(place, Bytes::copy_from_slice(bytes)) };
+        let Some(local) = &place.local else {
+            return self.put(place, Bytes::copy_from_slice(bytes));
+        };
         step("put", &place.shown);
         time_disk_wait(|| replace_durably(local, bytes))
             .map_err(|error| Fault::disk("the file cannot be written", error).file(&place.shown))?;
@@ -404,15 +502,26 @@ impl StorageClient {
     /// Writes an object only if what is there is this version, or if there is nothing. `Ok(false)`:
     /// something else is there. A write whose outcome is in doubt is read back: identical bytes are
     /// our own success.
-    pub fn put_if(&self, place: &StorageLocation, bytes: Bytes, version: Option<&ObjectVersion>) -> Result<bool> {
+    pub fn put_if(
+        &self,
+        place: &StorageLocation,
+        bytes: Bytes,
+        version: Option<&ObjectVersion>,
+    ) -> Result<bool> {
         require_writable(place)?;
         let mode = version.map_or(PutMode::Create, |version| PutMode::Update(version.clone()));
-        let options = PutOptions { mode, ..PutOptions::default() };
+        let options = PutOptions {
+            mode,
+            ..PutOptions::default()
+        };
         let mut doubts = 0;
         loop {
             step("put", &place.shown);
-            let put = self
-                .run_with_retries(place, || place.store.put_opts(&place.path, bytes.clone().into(), options.clone()))?;
+            let put = self.run_with_retries(place, || {
+                place
+                    .store
+                    .put_opts(&place.path, bytes.clone().into(), options.clone())
+            })?;
             step("have put", &place.shown);
             let Err(doubt) = put else { return Ok(true) };
             doubts += 1;
@@ -432,7 +541,9 @@ impl StorageClient {
     /// The same without a version, so that a loss of power leaves nothing or all of it: on local disks, the bytes are
     /// safe before they get their name.
     pub fn put_durable_if_absent(&self, place: &StorageLocation, bytes: Bytes) -> Result<bool> {
-        let Some(local) = &place.local else { return self.put_if_absent(place, bytes) };
+        let Some(local) = &place.local else {
+            return self.put_if_absent(place, bytes);
+        };
         step("put", &place.shown);
         let made = time_disk_wait(|| create_durably(local, &bytes))
             .map_err(|error| Fault::disk("the file cannot be written", error).file(&place.shown))?;
@@ -442,9 +553,13 @@ impl StorageClient {
 
     /// The same with the content of a local file, whatever is there already.
     pub fn upload_durable(&self, place: &StorageLocation, file: &std::path::Path) -> Result<()> {
-        let Some(local) = &place.local else { return self.upload_file(place, file) };
+        let Some(local) = &place.local else {
+            return self.upload_file(place, file);
+        };
         step("put", &place.shown);
-        let copy = |staged: &mut std::fs::File| std::io::copy(&mut std::fs::File::open(file)?, staged).map(drop);
+        let copy = |staged: &mut std::fs::File| {
+            std::io::copy(&mut std::fs::File::open(file)?, staged).map(drop)
+        };
         time_disk_wait(|| name_durably(local, copy, |staged| std::fs::rename(staged, local)))
             .map_err(|error| Fault::disk("the file cannot be written", error).file(&place.shown))?;
         step("have put", &place.shown);
@@ -464,13 +579,18 @@ impl StorageClient {
         }
         let fault = |failed| storage_fault(&place.shown, failed);
         let before = self.head(place)?;
-        let mut upload = self.run_with_retries(place, || place.store.put_multipart(&place.path))?.map_err(fault)?;
+        let mut upload = self
+            .run_with_retries(place, || place.store.put_multipart(&place.path))?
+            .map_err(fault)?;
         // Parts are read while others are on their way.
         let sent = async {
             let (mut parts, parts_max) = (FuturesUnordered::new(), self.upload_parts_max());
             loop {
                 let mut part = Vec::with_capacity(UPLOAD_PART_BYTES);
-                let read = (&mut file).take(UPLOAD_PART_BYTES as u64).read_to_end(&mut part).map_err(failed)?;
+                let read = (&mut file)
+                    .take(UPLOAD_PART_BYTES as u64)
+                    .read_to_end(&mut part)
+                    .map_err(failed)?;
                 if read > 0 {
                     parts.push(self.inner.patience.try_once(upload.put_part(part.into())));
                 }
@@ -487,12 +607,18 @@ impl StorageClient {
             let _ = self.block_on_cancellable(upload.abort());
             return Err(fault);
         }
-        let Err(doubt) = self.block_on_cancellable(self.inner.patience.try_once(upload.complete()))? else {
+        let Err(doubt) =
+            self.block_on_cancellable(self.inner.patience.try_once(upload.complete()))?
+        else {
             return Ok(());
         };
         // A repeated request to complete an upload that is already complete is answered with "not found".
         match self.head(place)? {
-            Some(now) if now.size == bytes && before.and_then(|before| before.e_tag) != now.e_tag => Ok(()),
+            Some(now)
+                if now.size == bytes && before.and_then(|before| before.e_tag) != now.e_tag =>
+            {
+                Ok(())
+            }
             _ => Err(fault(doubt)),
         }
     }
@@ -505,13 +631,21 @@ impl StorageClient {
 
     /// Deletes an object; that it is gone already is fine.
     pub fn delete(&self, place: &StorageLocation) -> Result<()> {
-        if_present(place, self.run_with_retries(place, || place.store.delete(&place.path))?).map(drop)
+        if_present(
+            place,
+            self.run_with_retries(place, || place.store.delete(&place.path))?,
+        )
+        .map(drop)
     }
 }
 
 /// Replaces a file.
 fn replace_durably(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
-    name_durably(path, |file| file.write_all(bytes), |staged| std::fs::rename(staged, path))
+    name_durably(
+        path,
+        |file| file.write_all(bytes),
+        |staged| std::fs::rename(staged, path),
+    )
 }
 
 /// Creates a file. `Ok(false)`: there is one of this name.
@@ -540,7 +674,8 @@ fn name_durably(
     };
     std::fs::create_dir_all(folder)?;
     // Not the process's id: in containers a killed process and the next one may have the same.
-    let number = (u64::from(fastrand::u32(..)) << 32) + u64::from(NUMBER.fetch_add(1, Ordering::Relaxed));
+    let number =
+        (u64::from(fastrand::u32(..)) << 32) + u64::from(NUMBER.fetch_add(1, Ordering::Relaxed));
     let staged = path.with_file_name(format!("{}#{number}", file_name.display()));
     let written = std::fs::File::create_new(&staged).and_then(|mut file| {
         write(&mut file)?;
@@ -566,7 +701,8 @@ fn if_present<T>(place: &StorageLocation, answer: Result<T, FailedRequest>) -> R
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(FailedRequest { error, .. })
-            if matches!(error, object_store::Error::NotFound { .. }) && !is_bucket_missing(&error) =>
+            if matches!(error, object_store::Error::NotFound { .. })
+                && !is_bucket_missing(&error) =>
         {
             Ok(None)
         }
@@ -582,13 +718,19 @@ mod tests {
     fn local_disk_works_without_a_runtime() {
         let folder = tempfile::tempdir().unwrap();
         let io = StorageClient::new().unwrap();
-        let place = |name: &str| io.resolve(folder.path().join(name).to_str().unwrap()).unwrap();
+        let place = |name: &str| {
+            io.resolve(folder.path().join(name).to_str().unwrap())
+                .unwrap()
+        };
         let (a, b) = (place("below/a"), place("below/b"));
         io.put(&a, Bytes::from_static(b"first")).unwrap();
         assert_eq!(io.get(&a).unwrap().as_deref(), Some(&b"first"[..]));
         assert!(!io.put_if_absent(&a, Bytes::from_static(b"second")).unwrap());
         assert!(io.put_if_absent(&b, Bytes::from_static(b"second")).unwrap());
-        assert_eq!(io.sizes(vec![a.clone(), place("c"), b.clone()]).unwrap(), [Some(5), None, Some(6)]);
+        assert_eq!(
+            io.sizes(vec![a.clone(), place("c"), b.clone()]).unwrap(),
+            [Some(5), None, Some(6)]
+        );
         assert_eq!(io.head(&b).unwrap().map(|meta| meta.size), Some(6));
         assert_eq!(io.list(&place("below")).unwrap().len(), 2);
         io.delete(&a).unwrap();
@@ -596,16 +738,35 @@ mod tests {
         io.put_durable(&b, b"third").unwrap();
         io.put_durable(&place("deep/er/c"), b"fourth").unwrap();
         assert_eq!(io.get(&b).unwrap().as_deref(), Some(&b"third"[..]));
-        assert!(!io.put_durable_if_absent(&b, Bytes::from_static(b"fourth")).unwrap());
-        assert!(io.put_durable_if_absent(&place("new/d"), Bytes::from_static(b"fourth")).unwrap());
-        assert_eq!(io.get(&place("new/d")).unwrap().as_deref(), Some(&b"fourth"[..]));
-        io.upload_durable(&place("new/d"), &folder.path().join("below/b")).unwrap();
-        assert_eq!(io.get(&place("new/d")).unwrap().as_deref(), Some(&b"third"[..]));
-        assert_eq!(io.list(&place("below")).unwrap().len(), 1, "something staged is left");
+        assert!(
+            !io.put_durable_if_absent(&b, Bytes::from_static(b"fourth"))
+                .unwrap()
+        );
+        assert!(
+            io.put_durable_if_absent(&place("new/d"), Bytes::from_static(b"fourth"))
+                .unwrap()
+        );
+        assert_eq!(
+            io.get(&place("new/d")).unwrap().as_deref(),
+            Some(&b"fourth"[..])
+        );
+        io.upload_durable(&place("new/d"), &folder.path().join("below/b"))
+            .unwrap();
+        assert_eq!(
+            io.get(&place("new/d")).unwrap().as_deref(),
+            Some(&b"third"[..])
+        );
+        assert_eq!(
+            io.list(&place("below")).unwrap().len(),
+            1,
+            "something staged is left"
+        );
         io.put(&b, Bytes::from_static(b"second")).unwrap();
         assert!(io.inner.runtime.get().is_none());
         // From within a runtime, another one is asked.
-        let within = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let within = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         let got = within.block_on(async {
             tokio::task::spawn_blocking({
                 let (io, b) = (io.clone(), b.clone());

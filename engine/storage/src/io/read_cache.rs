@@ -42,7 +42,12 @@ impl ReadCacheState {
 
 impl ReadCache {
     /// Where a part of a file is kept, or will be; `None` where there is no room, or one of another length.
-    fn find_or_insert(&self, content: ContentId, start: u64, length: usize) -> Option<Arc<CachedRange>> {
+    fn find_or_insert(
+        &self,
+        content: ContentId,
+        start: u64,
+        length: usize,
+    ) -> Option<Arc<CachedRange>> {
         let mut kept = self.kept.lock().ok()?;
         if let Some(part) = kept.parts.get(&(content, start)) {
             return Some(part.clone()).filter(|part| part.length == length);
@@ -50,7 +55,10 @@ impl ReadCache {
         if !kept.has_room(length, self.bytes_max) {
             return None;
         }
-        let part = Arc::new(CachedRange { length, read: Mutex::default() });
+        let part = Arc::new(CachedRange {
+            length,
+            read: Mutex::default(),
+        });
         kept.parts.insert((content, start), part.clone());
         Some(part)
     }
@@ -59,13 +67,31 @@ impl ReadCache {
 impl StorageClient {
     /// The same for a run, which keeps so many bytes of what it reads.
     pub fn with_read_cache(&self, bytes_max: usize) -> StorageClient {
-        StorageClient { recent: Some(Arc::new(ReadCache { bytes_max, ..ReadCache::default() })), ..self.clone() }
+        StorageClient {
+            recent: Some(Arc::new(ReadCache {
+                bytes_max,
+                ..ReadCache::default()
+            })),
+            ..self.clone()
+        }
     }
 
     /// So many bytes of a file of this content, if the run has read and kept just them.
     pub fn cached_range(&self, content: ContentId, start: u64, length: usize) -> Option<Bytes> {
-        let part = self.recent.as_ref()?.kept.lock().ok()?.parts.get(&(content, start))?.clone();
-        if part.length == length { part.read.lock().ok()?.clone() } else { None }
+        let part = self
+            .recent
+            .as_ref()?
+            .kept
+            .lock()
+            .ok()?
+            .parts
+            .get(&(content, start))?
+            .clone();
+        if part.length == length {
+            part.read.lock().ok()?.clone()
+        } else {
+            None
+        }
     }
 
     /// The same, read by `read` where it is not there: by one of those who ask for it at the same time.
@@ -76,8 +102,13 @@ impl StorageClient {
         length: usize,
         read: impl FnOnce() -> std::io::Result<Bytes>,
     ) -> std::io::Result<Bytes> {
-        let part = self.recent.as_ref().and_then(|recent| recent.find_or_insert(content, start, length));
-        let Some(mut kept) = part.as_ref().and_then(|part| part.read.lock().ok()) else { return read() };
+        let part = self
+            .recent
+            .as_ref()
+            .and_then(|recent| recent.find_or_insert(content, start, length));
+        let Some(mut kept) = part.as_ref().and_then(|part| part.read.lock().ok()) else {
+            return read();
+        };
         if let Some(bytes) = &*kept {
             return Ok(bytes.clone());
         }
@@ -87,10 +118,18 @@ impl StorageClient {
     }
 
     /// Keeps so many bytes of a file of this content for the rest of the run, if there is room.
-    pub fn cache_range(&self, content: ContentId, start: u64, length: usize, bytes: impl FnOnce() -> Option<Bytes>) {
+    pub fn cache_range(
+        &self,
+        content: ContentId,
+        start: u64,
+        length: usize,
+        bytes: impl FnOnce() -> Option<Bytes>,
+    ) {
         let Some(recent) = &self.recent else { return };
         let part = recent.find_or_insert(content, start, length);
-        let Some(mut kept) = part.as_ref().and_then(|part| part.read.lock().ok()) else { return };
+        let Some(mut kept) = part.as_ref().and_then(|part| part.read.lock().ok()) else {
+            return;
+        };
         if kept.is_none() {
             // A slice would hold all of the request that it came with.
             *kept = bytes().map(|bytes| Bytes::copy_from_slice(&bytes));
@@ -99,13 +138,22 @@ impl StorageClient {
 
     /// An object that the run has read whole and kept.
     pub fn cached_object(&self, shown: &str) -> Option<VersionedObject> {
-        self.recent.as_ref()?.kept.lock().ok()?.objects.get(shown).cloned()
+        self.recent
+            .as_ref()?
+            .kept
+            .lock()
+            .ok()?
+            .objects
+            .get(shown)
+            .cloned()
     }
 
     /// Keeps a whole object for the rest of the run, instead of what it was before.
     pub fn cache_object(&self, shown: &str, object: &VersionedObject) {
         let Some(recent) = &self.recent else { return };
-        let Ok(mut kept) = recent.kept.lock() else { return };
+        let Ok(mut kept) = recent.kept.lock() else {
+            return;
+        };
         if let Some(before) = kept.objects.remove(shown) {
             kept.bytes -= before.bytes.len();
         }

@@ -113,7 +113,10 @@ impl Default for ReadScheduler {
             demanded: VecDeque::new(),
             ahead: VecDeque::new(),
         };
-        ReadScheduler { begun: Instant::now(), state: Mutex::new(state) }
+        ReadScheduler {
+            begun: Instant::now(),
+            state: Mutex::new(state),
+        }
     }
 }
 
@@ -141,7 +144,8 @@ impl ReadScheduler {
     /// Whether less waits to be read ahead than memory allows: readers should ask for more.
     pub fn wants_more(&self) -> bool {
         let state = self.lock();
-        state.waiting + state.held < state.ahead_bytes_max * 2 && state.waiting < state.ahead_bytes_max
+        state.waiting + state.held < state.ahead_bytes_max * 2
+            && state.waiting < state.ahead_bytes_max
     }
 
     /// The store has refused a request because it was asked too much.
@@ -151,17 +155,32 @@ impl ReadScheduler {
     }
 
     /// Asks for a range ahead of its use.
-    pub fn submit(self: &Arc<Self>, range: &Range<u64>, runtime: Handle, send: SendRequest) -> PendingRead {
+    pub fn submit(
+        self: &Arc<Self>,
+        range: &Range<u64>,
+        runtime: Handle,
+        send: SendRequest,
+    ) -> PendingRead {
         let (sender, answer) = oneshot::channel();
         let stage = Mutex::new(RequestStage::Waiting(sender));
         let (bytes, span) = (range.end - range.start, current_span());
-        let request = Arc::new(ReadRequest { bytes, span, send, runtime, stage });
+        let request = Arc::new(ReadRequest {
+            bytes,
+            span,
+            send,
+            runtime,
+            stage,
+        });
         let mut state = self.lock();
         state.waiting += request.bytes;
         state.ahead.push_back(request.clone());
         drop(state);
         self.dispatch();
-        PendingRead { scheduler: self.clone(), request, answer }
+        PendingRead {
+            scheduler: self.clone(),
+            request,
+            answer,
+        }
     }
 
     /// Begins what may begin.
@@ -174,12 +193,16 @@ impl ReadScheduler {
             let request = match state.demanded.pop_front() {
                 Some(request) => request,
                 None => {
-                    let Some(next) = state.ahead.front() else { return };
+                    let Some(next) = state.ahead.front() else {
+                        return;
+                    };
                     // A request that is larger than the memory for all of them comes alone.
                     if state.held > 0 && state.held + next.bytes > state.ahead_bytes_max {
                         return;
                     }
-                    let Some(request) = state.ahead.pop_front() else { return };
+                    let Some(request) = state.ahead.pop_front() else {
+                        return;
+                    };
                     state.waiting -= request.bytes;
                     request
                 }
@@ -190,8 +213,16 @@ impl ReadScheduler {
             state.limit.begin(begun);
             let patience = state.stragglers.begin(request.bytes);
             drop(state);
-            let running = RunningRequest { scheduler: self.clone(), bytes: request.bytes, begun, is_done: false };
-            let permit = MemoryPermit { scheduler: self.clone(), bytes: request.bytes };
+            let running = RunningRequest {
+                scheduler: self.clone(),
+                bytes: request.bytes,
+                begun,
+                is_done: false,
+            };
+            let permit = MemoryPermit {
+                scheduler: self.clone(),
+                bytes: request.bytes,
+            };
             request.clone().start(running, permit, patience);
         }
     }
@@ -199,7 +230,13 @@ impl ReadScheduler {
     /// A thread waits for a request: it comes before those that were asked for ahead.
     fn demand(self: &Arc<Self>, request: &Arc<ReadRequest>) {
         let mut state = self.lock();
-        let Some(place) = state.ahead.iter().position(|known| Arc::ptr_eq(known, request)) else { return };
+        let Some(place) = state
+            .ahead
+            .iter()
+            .position(|known| Arc::ptr_eq(known, request))
+        else {
+            return;
+        };
         state.ahead.remove(place);
         state.waiting -= request.bytes;
         state.demanded.push_back(request.clone());
@@ -209,7 +246,11 @@ impl ReadScheduler {
 
     fn forget(self: &Arc<Self>, request: &Arc<ReadRequest>) {
         let mut state = self.lock();
-        if let Some(place) = state.ahead.iter().position(|known| Arc::ptr_eq(known, request)) {
+        if let Some(place) = state
+            .ahead
+            .iter()
+            .position(|known| Arc::ptr_eq(known, request))
+        {
             state.ahead.remove(place);
             state.waiting -= request.bytes;
         }
@@ -226,14 +267,27 @@ impl ReadRequest {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start(self: Arc<Self>, running: RunningRequest, permit: MemoryPermit, patience: Option<Duration>) {
+    fn start(
+        self: Arc<Self>,
+        running: RunningRequest,
+        permit: MemoryPermit,
+        patience: Option<Duration>,
+    ) {
         let mut stage = self.stage();
-        let RequestStage::Waiting(sender) = std::mem::replace(&mut *stage, RequestStage::GivenUp) else { return };
+        let RequestStage::Waiting(sender) = std::mem::replace(&mut *stage, RequestStage::GivenUp)
+        else {
+            return;
+        };
         let request = self.clone();
         let task = self.runtime.spawn(async move {
             let answer = send_for(request.span, request.answer(&running.scheduler, patience)).await;
             running.end(answer.is_ok());
-            let held = answer.map(|bytes| Bytes::from_owner(HeldBytes { bytes, _permit: permit }));
+            let held = answer.map(|bytes| {
+                Bytes::from_owner(HeldBytes {
+                    bytes,
+                    _permit: permit,
+                })
+            });
             // A reader that has gone needs no answer.
             let _ = sender.send(held);
         });
@@ -243,7 +297,9 @@ impl ReadRequest {
     /// The first of two answers where the first request is late.
     async fn answer(&self, scheduler: &ReadScheduler, patience: Option<Duration>) -> Result<Bytes> {
         let first = (self.send)();
-        let Some(patience) = patience else { return first.await };
+        let Some(patience) = patience else {
+            return first.await;
+        };
         let first = match select(first, std::pin::pin!(tokio::time::sleep(patience))).await {
             Either::Left((answer, _)) => return answer,
             Either::Right((_, first)) => first,
@@ -263,10 +319,15 @@ impl RunningRequest {
         let now = self.scheduler.now();
         let mut state = self.scheduler.lock();
         if is_answered {
-            state.stragglers.end(self.bytes, now.saturating_sub(self.begun));
+            state
+                .stragglers
+                .end(self.bytes, now.saturating_sub(self.begun));
         }
-        let is_full = state.running >= state.limit.limit() && !(state.demanded.is_empty() && state.ahead.is_empty());
-        state.limit.end(now, if is_answered { self.bytes } else { 0 }, is_full);
+        let is_full = state.running >= state.limit.limit()
+            && !(state.demanded.is_empty() && state.ahead.is_empty());
+        state
+            .limit
+            .end(now, if is_answered { self.bytes } else { 0 }, is_full);
         state.running -= 1;
         drop(state);
         self.is_done = true;
@@ -319,7 +380,10 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap()
     }
 
     fn scheduler(ahead_bytes: u64) -> Arc<ReadScheduler> {
@@ -354,7 +418,11 @@ mod tests {
         assert_eq!(load(&scheduler), (4, 40));
         let mut read = |at: usize| runtime.block_on(reads[at].wait()).unwrap().unwrap();
         // Bytes count until their last slice is gone.
-        let held: Vec<Bytes> = [5, 0, 1, 2].map(&mut read).into_iter().map(|bytes| bytes.slice(2..4)).collect();
+        let held: Vec<Bytes> = [5, 0, 1, 2]
+            .map(&mut read)
+            .into_iter()
+            .map(|bytes| bytes.slice(2..4))
+            .collect();
         assert_eq!(load(&scheduler), (0, 40));
         drop(held);
         assert_eq!(load(&scheduler), (2, 20));
@@ -366,8 +434,9 @@ mod tests {
     #[test]
     fn a_request_that_is_larger_than_the_memory_comes_alone() {
         let (runtime, scheduler) = (runtime(), scheduler(5));
-        let mut reads: Vec<PendingRead> =
-            (0..3).map(|_| scheduler.submit(&(0..10), runtime.handle().clone(), answers(10))).collect();
+        let mut reads: Vec<PendingRead> = (0..3)
+            .map(|_| scheduler.submit(&(0..10), runtime.handle().clone(), answers(10)))
+            .collect();
         for read in &mut reads {
             assert_eq!(load(&scheduler), (1, 10));
             drop(runtime.block_on(read.wait()).unwrap().unwrap());

@@ -57,10 +57,23 @@ pub struct OpenRequest {
 }
 
 impl OpenRequest {
-    pub fn new(listener: Arc<dyn RequestListener>, request: &object_store::client::HttpRequest) -> OpenRequest {
-        let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    pub fn new(
+        listener: Arc<dyn RequestListener>,
+        request: &object_store::client::HttpRequest,
+    ) -> OpenRequest {
+        let header = |name| {
+            request
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .map(str::to_owned)
+        };
         let request = StorageRequest {
-            span: READ_FOR.try_with(|span| *span).ok().flatten().or_else(current_span),
+            span: READ_FOR
+                .try_with(|span| *span)
+                .ok()
+                .flatten()
+                .or_else(current_span),
             method: request.method().to_string(),
             host: request.uri().host().unwrap_or_default().to_owned(),
             path: request.uri().path().to_owned(),
@@ -71,7 +84,11 @@ impl OpenRequest {
             began: SystemTime::now(),
             took: Duration::ZERO,
         };
-        OpenRequest { listener, request, began: Instant::now() }
+        OpenRequest {
+            listener,
+            request,
+            began: Instant::now(),
+        }
     }
 
     pub fn answered(&mut self, status: u16) {

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result as Outcome, codes};
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpResponseBody, HttpService, ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+    ReqwestConnector,
 };
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
@@ -43,21 +44,45 @@ pub struct RetryBudget {
 }
 
 /// A variable of the environment, if it is set to something.
-fn parse_env<T: std::str::FromStr>(name: &str, what: &str, good: impl Fn(&T) -> bool) -> Outcome<Option<T>> {
-    let Some(text) = std::env::var_os(name).filter(|text| !text.is_empty()) else { return Ok(None) };
-    let parsed = text.to_str().and_then(|text| text.trim().parse().ok()).filter(good);
-    let bad = || Fault::new(codes::BAD_VALUE, format!("{name} is `{}`, not {what}", text.display()));
-    parsed.map(Some).ok_or_else(|| bad().hint(format!("unset {name}, or correct it")))
+fn parse_env<T: std::str::FromStr>(
+    name: &str,
+    what: &str,
+    good: impl Fn(&T) -> bool,
+) -> Outcome<Option<T>> {
+    let Some(text) = std::env::var_os(name).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let parsed = text
+        .to_str()
+        .and_then(|text| text.trim().parse().ok())
+        .filter(good);
+    let bad = || {
+        Fault::new(
+            codes::BAD_VALUE,
+            format!("{name} is `{}`, not {what}", text.display()),
+        )
+    };
+    parsed
+        .map(Some)
+        .ok_or_else(|| bad().hint(format!("unset {name}, or correct it")))
 }
 
 impl RetryBudget {
     /// From `AWS_MAX_ATTEMPTS` and `FOREBAY_RETRY_SECONDS`.
     pub fn from_env() -> Outcome<Self> {
-        let seconds =
-            parse_env("FOREBAY_RETRY_SECONDS", "a number of seconds", |seconds| (0.0..1e6).contains(seconds))?;
-        let attempts = parse_env("AWS_MAX_ATTEMPTS", "a number of attempts, 1 or more", |attempts| *attempts > 0)?;
+        let seconds = parse_env("FOREBAY_RETRY_SECONDS", "a number of seconds", |seconds| {
+            (0.0..1e6).contains(seconds)
+        })?;
+        let attempts = parse_env(
+            "AWS_MAX_ATTEMPTS",
+            "a number of attempts, 1 or more",
+            |attempts| *attempts > 0,
+        )?;
         let budget = Duration::from_secs_f64(seconds.unwrap_or(RETRY_SECONDS_DEFAULT));
-        Ok(RetryBudget { attempts_max: attempts.unwrap_or(ATTEMPTS_MAX), budget })
+        Ok(RetryBudget {
+            attempts_max: attempts.unwrap_or(ATTEMPTS_MAX),
+            budget,
+        })
     }
 
     /// The first pause: a tenth of a second of three minutes.
@@ -71,16 +96,31 @@ impl RetryBudget {
 
     pub fn retry_config(&self) -> RetryConfig {
         let (init_backoff, max_backoff) = (self.first_pause(), self.pause_max());
-        let backoff = BackoffConfig { init_backoff, max_backoff, base: BACKOFF_BASE };
+        let backoff = BackoffConfig {
+            init_backoff,
+            max_backoff,
+            base: BACKOFF_BASE,
+        };
         let retry_timeout = self.budget.min(SIGNATURE_AGE_MAX);
-        RetryConfig { backoff, max_retries: self.attempts_max - 1, retry_timeout }
+        RetryConfig {
+            backoff,
+            max_retries: self.attempts_max - 1,
+            retry_timeout,
+        }
     }
 
     /// Does something once.
-    pub async fn try_once<T>(&self, work: impl Future<Output = object_store::Result<T>>) -> Result<T, FailedRequest> {
+    pub async fn try_once<T>(
+        &self,
+        work: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, FailedRequest> {
         let (failed, begun) = (Arc::new(AtomicUsize::new(0)), Instant::now());
         let done = FAILED.scope(failed.clone(), work).await;
-        done.map_err(|error| FailedRequest { error, attempts: failed.load(Ordering::Relaxed), waited: begun.elapsed() })
+        done.map_err(|error| FailedRequest {
+            error,
+            attempts: failed.load(Ordering::Relaxed),
+            waited: begun.elapsed(),
+        })
     }
 
     /// Does something, again where a connection failed, the server was not able to, or credentials expired.
@@ -98,10 +138,17 @@ impl RetryBudget {
             attempts += failed.attempts;
             let waited = begun.elapsed();
             if attempts >= self.attempts_max || waited + pause >= self.budget || !may_pass {
-                return Err(FailedRequest { attempts, waited, ..failed });
+                return Err(FailedRequest {
+                    attempts,
+                    waited,
+                    ..failed
+                });
             }
             tokio::time::sleep(pause).await;
-            let longest = pause.mul_f64(BACKOFF_BASE).min(self.pause_max()).as_secs_f64();
+            let longest = pause
+                .mul_f64(BACKOFF_BASE)
+                .min(self.pause_max())
+                .as_secs_f64();
             let shortest = self.first_pause().as_secs_f64().min(longest);
             pause = Duration::from_secs_f64(shortest + (longest - shortest) * fastrand::f64());
         }
@@ -130,14 +177,22 @@ pub struct CountingConnector {
 impl CountingConnector {
     pub fn new(counters: &Arc<UsageCounters>, scheduler: &Arc<ReadScheduler>) -> Self {
         let (counters, scheduler) = (counters.clone(), scheduler.clone());
-        CountingConnector { connector: ReqwestConnector::default(), counters, scheduler }
+        CountingConnector {
+            connector: ReqwestConnector::default(),
+            counters,
+            scheduler,
+        }
     }
 }
 
 impl HttpConnector for CountingConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let (counters, scheduler) = (self.counters.clone(), self.scheduler.clone());
-        Ok(HttpClient::new(CountingService { client: self.connector.connect(options)?, counters, scheduler }))
+        Ok(HttpClient::new(CountingService {
+            client: self.connector.connect(options)?,
+            counters,
+            scheduler,
+        }))
     }
 }
 
@@ -151,7 +206,10 @@ struct CountingService {
 #[async_trait::async_trait]
 impl HttpService for CountingService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let (counter, counters) = (FAILED.try_with(Arc::clone).unwrap_or_default(), self.counters.clone());
+        let (counter, counters) = (
+            FAILED.try_with(Arc::clone).unwrap_or_default(),
+            self.counters.clone(),
+        );
         counters.count_request(request.body().content_length() as u64);
         let count = {
             let counters = counters.clone();
@@ -160,8 +218,15 @@ impl HttpService for CountingService {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
         };
-        let mut open = counters.listener.get().map(|listener| OpenRequest::new(listener.clone(), &request));
-        let answer = self.client.execute(request).await.inspect_err(|_| count())?;
+        let mut open = counters
+            .listener
+            .get()
+            .map(|listener| OpenRequest::new(listener.clone(), &request));
+        let answer = self
+            .client
+            .execute(request)
+            .await
+            .inspect_err(|_| count())?;
         let (parts, body) = answer.into_parts();
         if let Some(open) = &mut open {
             open.answered(parts.status.as_u16());
@@ -193,12 +258,24 @@ mod tests {
     use super::*;
 
     fn refused() -> object_store::Error {
-        let source = HttpError::new(object_store::client::HttpErrorKind::Connect, std::io::Error::other("refused"));
-        object_store::Error::Generic { store: "S3", source: Box::new(source) }
+        let source = HttpError::new(
+            object_store::client::HttpErrorKind::Connect,
+            std::io::Error::other("refused"),
+        );
+        object_store::Error::Generic {
+            store: "S3",
+            source: Box::new(source),
+        }
     }
 
-    fn count_tries(patience: RetryBudget, error: impl Fn() -> object_store::Error) -> (u32, FailedRequest) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    fn count_tries(
+        patience: RetryBudget,
+        error: impl Fn() -> object_store::Error,
+    ) -> (u32, FailedRequest) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
         let tries = std::cell::Cell::new(0);
         let failed = runtime.block_on(patience.retry(|| {
             tries.set(tries.get() + 1);
@@ -210,16 +287,31 @@ mod tests {
 
     #[test]
     fn refused_connections_are_retried_until_the_time_budget() {
-        let (tries, failed) =
-            count_tries(RetryBudget { attempts_max: ATTEMPTS_MAX, budget: Duration::from_millis(60) }, refused);
+        let (tries, failed) = count_tries(
+            RetryBudget {
+                attempts_max: ATTEMPTS_MAX,
+                budget: Duration::from_millis(60),
+            },
+            refused,
+        );
         assert!(tries > 5, "{tries}");
-        assert!(failed.waited >= Duration::from_millis(40), "{:?}", failed.waited);
+        assert!(
+            failed.waited >= Duration::from_millis(40),
+            "{:?}",
+            failed.waited
+        );
     }
 
     #[test]
     fn permanent_errors_are_not_retried() {
-        let patience = RetryBudget { attempts_max: ATTEMPTS_MAX, budget: Duration::from_secs(180) };
-        let denied = || object_store::Error::PermissionDenied { path: "a".to_owned(), source: "no".into() };
+        let patience = RetryBudget {
+            attempts_max: ATTEMPTS_MAX,
+            budget: Duration::from_secs(180),
+        };
+        let denied = || object_store::Error::PermissionDenied {
+            path: "a".to_owned(),
+            source: "no".into(),
+        };
         assert_eq!(count_tries(patience, denied).0, 1);
     }
 }

@@ -37,7 +37,9 @@ impl StragglerPolicy {
         let mut peers: Vec<f64> = self.peers.iter().copied().collect();
         peers.sort_unstable_by(f64::total_cmp);
         let late = peers[peers.len() * IN_TIME.0 / IN_TIME.1];
-        Some(Duration::from_secs_f64(late * (bytes + LATENCY_BYTES) as f64))
+        Some(Duration::from_secs_f64(
+            late * (bytes + LATENCY_BYTES) as f64,
+        ))
     }
 
     /// A request for so many bytes took so long.
@@ -45,7 +47,8 @@ impl StragglerPolicy {
         if self.peers.len() == PEERS_MAX {
             self.peers.pop_front();
         }
-        self.peers.push_back(took.as_secs_f64() / (bytes + LATENCY_BYTES) as f64);
+        self.peers
+            .push_back(took.as_secs_f64() / (bytes + LATENCY_BYTES) as f64);
     }
 
     /// Whether a late request may be asked again; counts it if so.
@@ -70,7 +73,10 @@ mod tests {
             let late = policy.begin(bytes);
             assert_eq!(late.is_some(), request >= PEERS_MIN as u64);
             if let Some(late) = late {
-                assert!(late >= took(bytes).mul_f64(0.99) && late < took(bytes) * 2, "{bytes} {late:?}");
+                assert!(
+                    late >= took(bytes).mul_f64(0.99) && late < took(bytes) * 2,
+                    "{bytes} {late:?}"
+                );
             }
             // Half of all requests are late, and few may be repeated.
             repeated += u64::from(request % 2 == 0 && policy.may_repeat());

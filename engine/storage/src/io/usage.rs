@@ -50,7 +50,8 @@ impl UsageCounters {
     }
 
     pub fn count_wait(&self, wait: Duration) {
-        self.wait_nanos.fetch_add(wait.as_nanos() as u64, Ordering::Relaxed);
+        self.wait_nanos
+            .fetch_add(wait.as_nanos() as u64, Ordering::Relaxed);
     }
 
     pub fn usage(&self) -> StorageUsage {

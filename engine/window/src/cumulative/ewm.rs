@@ -94,7 +94,11 @@ impl StatAccumulator for EwmAccumulator {
             let whole = self.weights * self.weights;
             let rest = whole - self.squares;
             // A single value has no variance, whatever rounding does to its weight.
-            if self.count > 1 && rest > 0.0 { whole / rest * self.spread } else { f64::NAN }
+            if self.count > 1 && rest > 0.0 {
+                whole / rest * self.spread
+            } else {
+                f64::NAN
+            }
         };
         let value = match ask.question {
             EwmStat::Mean => self.mean,
@@ -107,7 +111,13 @@ impl StatAccumulator for EwmAccumulator {
     fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
         out.varint(self.count)?;
         out.signed(self.last)?;
-        let doubles = [self.mean, self.spread, self.weight, self.weights, self.squares];
+        let doubles = [
+            self.mean,
+            self.spread,
+            self.weight,
+            self.weights,
+            self.squares,
+        ];
         doubles.into_iter().try_for_each(|value| out.number(value))
     }
 

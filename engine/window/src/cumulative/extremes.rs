@@ -16,7 +16,11 @@ pub(crate) struct ExtremesAccumulator {
 
 impl Default for ExtremesAccumulator {
     fn default() -> Self {
-        ExtremesAccumulator { count: 0, least: f64::INFINITY, greatest: f64::NEG_INFINITY }
+        ExtremesAccumulator {
+            count: 0,
+            least: f64::INFINITY,
+            greatest: f64::NEG_INFINITY,
+        }
     }
 }
 
@@ -30,14 +34,26 @@ impl StatAccumulator for ExtremesAccumulator {
             // Normalizes -0.0 to 0.0.
             let value = f64::from_bits(entry.word) + 0.0;
             self.count += 1;
-            self.least = if value < self.least { value } else { self.least };
-            self.greatest = if value > self.greatest { value } else { self.greatest };
+            self.least = if value < self.least {
+                value
+            } else {
+                self.least
+            };
+            self.greatest = if value > self.greatest {
+                value
+            } else {
+                self.greatest
+            };
         }
     }
 
     #[inline]
     fn output_word(&self, _: &(), ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
-        let value = if ask.question == WindowStat::Min { self.least } else { self.greatest };
+        let value = if ask.question == WindowStat::Min {
+            self.least
+        } else {
+            self.greatest
+        };
         if_enough(self.count, ask.min_periods.max(1), value)
     }
 
@@ -48,7 +64,11 @@ impl StatAccumulator for ExtremesAccumulator {
     }
 
     fn decode(_: &(), input: &mut StateDecoder<'_>) -> Result<Self> {
-        Ok(ExtremesAccumulator { count: input.varint()?, least: input.number()?, greatest: input.number()? })
+        Ok(ExtremesAccumulator {
+            count: input.varint()?,
+            least: input.number()?,
+            greatest: input.number()?,
+        })
     }
 }
 
@@ -67,7 +87,11 @@ impl StatAccumulator for FirstLastAccumulator {
     #[inline]
     fn accumulate(&mut self, _: &(), entry: ConsumedEntry) {
         if !entry.is_missing {
-            self.first = if self.count == 0 { entry.word } else { self.first };
+            self.first = if self.count == 0 {
+                entry.word
+            } else {
+                self.first
+            };
             self.last = entry.word;
             self.count += 1;
         }
@@ -89,7 +113,11 @@ impl StatAccumulator for FirstLastAccumulator {
     }
 
     fn decode(_: &(), input: &mut StateDecoder<'_>) -> Result<Self> {
-        Ok(FirstLastAccumulator { count: input.varint()?, first: input.word()?, last: input.word()? })
+        Ok(FirstLastAccumulator {
+            count: input.varint()?,
+            first: input.word()?,
+            last: input.word()?,
+        })
     }
 }
 
@@ -112,7 +140,11 @@ impl StatAccumulator for ZeroShareAccumulator {
 
     #[inline]
     fn output_word(&self, _: &(), ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
-        if_enough(self.count, ask.min_periods.max(1), self.zeros as f64 / self.count as f64)
+        if_enough(
+            self.count,
+            ask.min_periods.max(1),
+            self.zeros as f64 / self.count as f64,
+        )
     }
 
     fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
@@ -121,7 +153,10 @@ impl StatAccumulator for ZeroShareAccumulator {
     }
 
     fn decode(_: &(), input: &mut StateDecoder<'_>) -> Result<Self> {
-        Ok(ZeroShareAccumulator { count: input.varint()?, zeros: input.varint()? })
+        Ok(ZeroShareAccumulator {
+            count: input.varint()?,
+            zeros: input.varint()?,
+        })
     }
 }
 
@@ -154,7 +189,9 @@ impl StatAccumulator for LastNonzeroAccumulator {
             return NO_NUMBER;
         }
         let distance = match ask.question {
-            WindowStat::SinceNonzero { unit: Some(unit) } => own.row.time.wrapping_sub(self.time) as f64 / unit as f64,
+            WindowStat::SinceNonzero { unit: Some(unit) } => {
+                own.row.time.wrapping_sub(self.time) as f64 / unit as f64
+            }
             _ => (own.row.number + 1 - self.after) as f64,
         };
         if_enough(self.count, ask.min_periods, distance)
@@ -167,6 +204,10 @@ impl StatAccumulator for LastNonzeroAccumulator {
     }
 
     fn decode(_: &(), input: &mut StateDecoder<'_>) -> Result<Self> {
-        Ok(LastNonzeroAccumulator { count: input.varint()?, after: input.varint()?, time: input.signed()? })
+        Ok(LastNonzeroAccumulator {
+            count: input.varint()?,
+            after: input.varint()?,
+            time: input.signed()?,
+        })
     }
 }

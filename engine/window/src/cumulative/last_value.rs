@@ -30,7 +30,11 @@ impl StatAccumulator for LastValidAccumulator {
     #[inline]
     fn accumulate(&mut self, _: &(), entry: ConsumedEntry) {
         if !entry.is_missing {
-            *self = LastValidAccumulator { after: entry.number + 1, word: entry.word, time: entry.time };
+            *self = LastValidAccumulator {
+                after: entry.number + 1,
+                word: entry.word,
+                time: entry.time,
+            };
         }
     }
 
@@ -52,6 +56,10 @@ impl StatAccumulator for LastValidAccumulator {
     }
 
     fn decode(_: &(), input: &mut StateDecoder<'_>) -> Result<Self> {
-        Ok(LastValidAccumulator { after: input.varint()?, word: input.word()?, time: input.signed()? })
+        Ok(LastValidAccumulator {
+            after: input.varint()?,
+            word: input.word()?,
+            time: input.signed()?,
+        })
     }
 }

@@ -16,7 +16,9 @@ use crate::WordEncoding;
 use crate::batch::{BatchRow, WindowBatch};
 
 pub(crate) use ewm::{EwmAccumulator, EwmWeights};
-pub(crate) use extremes::{ExtremesAccumulator, FirstLastAccumulator, LastNonzeroAccumulator, ZeroShareAccumulator};
+pub(crate) use extremes::{
+    ExtremesAccumulator, FirstLastAccumulator, LastNonzeroAccumulator, ZeroShareAccumulator,
+};
 pub(crate) use last_value::{LastValidAccumulator, LastValidRequest};
 pub(crate) use moments::{ShapeAccumulator, SumAccumulator, VarianceAccumulator};
 pub(crate) use order_statistics::{DistinctValues, QuantileHeaps};
@@ -39,13 +41,14 @@ impl CumulativeFrontier {
     pub fn advance(&mut self, rows: &[BatchRow], distances: &[Vec<u32>], series: usize) {
         self.taken.resize(series, 0);
         self.spans.clear();
-        self.spans.extend(rows.iter().zip(&distances[self.edge]).map(|(row, &end)| {
-            let taken = &mut self.taken[row.series as usize];
-            let start = (row.number + 1 - *taken) as u32;
-            let end = end.min(start);
-            *taken = row.number + 1 - u64::from(end);
-            (start, end)
-        }));
+        self.spans
+            .extend(rows.iter().zip(&distances[self.edge]).map(|(row, &end)| {
+                let taken = &mut self.taken[row.series as usize];
+                let start = (row.number + 1 - *taken) as u32;
+                let end = end.min(start);
+                *taken = row.number + 1 - u64::from(end);
+                (start, end)
+            }));
     }
 }
 
@@ -108,7 +111,12 @@ pub(crate) trait StatAccumulator: Debug + Clone + Default + Send + Sync + 'stati
     fn accumulate(&mut self, config: &Self::Config, entry: ConsumedEntry);
 
     /// The output word for a row; the missing word if there are fewer values than required.
-    fn output_word(&self, config: &Self::Config, ask: &StatRequest<Self::Question>, own: &OutputRow<'_>) -> u64;
+    fn output_word(
+        &self,
+        config: &Self::Config,
+        ask: &StatRequest<Self::Question>,
+        own: &OutputRow<'_>,
+    ) -> u64;
 
     fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()>;
 
@@ -150,7 +158,15 @@ pub(crate) struct CumulativeStat<A: StatAccumulator> {
 
 impl<A: StatAccumulator> CumulativeStat<A> {
     pub fn new(input: usize, keep: WordEncoding, frontier: usize, config: A::Config) -> Self {
-        CumulativeStat { input, keep, frontier, config, asked: Vec::new(), states: Vec::new(), heap_bytes: 0 }
+        CumulativeStat {
+            input,
+            keep,
+            frontier,
+            config,
+            asked: Vec::new(),
+            states: Vec::new(),
+            heap_bytes: 0,
+        }
     }
 }
 
@@ -166,15 +182,32 @@ impl<A: StatAccumulator> CumulativeState for CumulativeStat<A> {
         self.grow(series);
         let (keep, input) = (self.keep, &batch.inputs[self.input]);
         let has_times = !batch.times.ends.is_empty();
-        for (at, (row, &(start, end))) in batch.rows.iter().zip(&frontiers[self.frontier].spans).enumerate() {
+        for (at, (row, &(start, end))) in batch
+            .rows
+            .iter()
+            .zip(&frontiers[self.frontier].spans)
+            .enumerate()
+        {
             let state = &mut self.states[row.series as usize];
             let before = state.heap_bytes();
-            let times = if has_times { batch.times.slice(at, start, end) } else { &[] };
+            let times = if has_times {
+                batch.times.slice(at, start, end)
+            } else {
+                &[]
+            };
             let first = row.number + 1 - u64::from(start);
             for (place, &word) in input.slice(at, start, end).iter().enumerate() {
                 let time = times.get(place).map_or(0, |&time| time as i64);
                 let number = first + place as u64;
-                state.accumulate(&self.config, ConsumedEntry { word, is_missing: keep.is_missing(word), time, number });
+                state.accumulate(
+                    &self.config,
+                    ConsumedEntry {
+                        word,
+                        is_missing: keep.is_missing(word),
+                        time,
+                        number,
+                    },
+                );
             }
             self.heap_bytes = self.heap_bytes + state.heap_bytes() - before;
             let own = OutputRow { row, keep };
@@ -223,5 +256,9 @@ impl<A: StatAccumulator> CumulativeState for CumulativeStat<A> {
 /// The word of `value`, or the missing word if there are fewer than `min_periods` values.
 #[inline]
 pub(crate) fn if_enough(count: u64, min_periods: u64, value: f64) -> u64 {
-    if count >= min_periods { value.to_bits() } else { crate::encoding::NO_NUMBER }
+    if count >= min_periods {
+        value.to_bits()
+    } else {
+        crate::encoding::NO_NUMBER
+    }
 }

@@ -27,7 +27,12 @@ impl StatAccumulator for SumAccumulator {
 
     #[inline]
     fn output_word(&self, _: &(), ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
-        let value = from_moments(ask.question, self.count as f64, self.sum.total(), [f64::NAN; 3]);
+        let value = from_moments(
+            ask.question,
+            self.count as f64,
+            self.sum.total(),
+            [f64::NAN; 3],
+        );
         if_enough(self.count, ask.min_periods, value)
     }
 
@@ -37,7 +42,10 @@ impl StatAccumulator for SumAccumulator {
     }
 
     fn decode(_: &(), input: &mut StateDecoder<'_>) -> Result<Self> {
-        Ok(SumAccumulator { count: input.varint()?, sum: decode_sum(input)? })
+        Ok(SumAccumulator {
+            count: input.varint()?,
+            sum: decode_sum(input)?,
+        })
     }
 }
 
@@ -86,7 +94,12 @@ impl StatAccumulator for VarianceAccumulator {
     }
 
     fn output_word(&self, _: &(), ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
-        let value = from_moments(ask.question, self.count as f64, f64::NAN, [self.m2(), f64::NAN, f64::NAN]);
+        let value = from_moments(
+            ask.question,
+            self.count as f64,
+            f64::NAN,
+            [self.m2(), f64::NAN, f64::NAN],
+        );
         if_enough(self.count, ask.min_periods, value)
     }
 
@@ -99,7 +112,12 @@ impl StatAccumulator for VarianceAccumulator {
 
     fn decode(_: &(), input: &mut StateDecoder<'_>) -> Result<Self> {
         let (count, first) = (input.varint()?, input.number()?);
-        Ok(VarianceAccumulator { count, first, ones: decode_sum(input)?, squares: decode_sum(input)? })
+        Ok(VarianceAccumulator {
+            count,
+            first,
+            ones: decode_sum(input)?,
+            squares: decode_sum(input)?,
+        })
     }
 }
 
@@ -123,7 +141,8 @@ impl ShapeAccumulator {
         [
             self.spread.m2(),
             cubes - 3.0 * mean * squares + 2.0 * mean * mean * ones,
-            fourths - 4.0 * mean * cubes + 6.0 * mean * mean * squares - 3.0 * mean * mean * mean * ones,
+            fourths - 4.0 * mean * cubes + 6.0 * mean * mean * squares
+                - 3.0 * mean * mean * mean * ones,
         ]
     }
 }
@@ -137,13 +156,18 @@ impl StatAccumulator for ShapeAccumulator {
         if !entry.is_missing {
             let distance = self.spread.push(f64::from_bits(entry.word));
             self.cubes.add(distance * distance * distance);
-            self.fourths.add(distance * distance * (distance * distance));
+            self.fourths
+                .add(distance * distance * (distance * distance));
         }
     }
 
     fn output_word(&self, _: &(), ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
         let count = self.spread.count;
-        if_enough(count, ask.min_periods, from_moments(ask.question, count as f64, f64::NAN, self.central()))
+        if_enough(
+            count,
+            ask.min_periods,
+            from_moments(ask.question, count as f64, f64::NAN, self.central()),
+        )
     }
 
     fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
@@ -154,7 +178,11 @@ impl StatAccumulator for ShapeAccumulator {
 
     fn decode(_: &(), input: &mut StateDecoder<'_>) -> Result<Self> {
         let spread = VarianceAccumulator::decode(&(), input)?;
-        Ok(ShapeAccumulator { spread, cubes: decode_sum(input)?, fourths: decode_sum(input)? })
+        Ok(ShapeAccumulator {
+            spread,
+            cubes: decode_sum(input)?,
+            fourths: decode_sum(input)?,
+        })
     }
 }
 
@@ -164,5 +192,8 @@ pub(super) fn encode_sum(sum: NeumaierSum, out: &mut StateEncoder<'_>) -> Result
 }
 
 pub(super) fn decode_sum(input: &mut StateDecoder<'_>) -> Result<NeumaierSum> {
-    Ok(NeumaierSum { high: input.number()?, low: input.number()? })
+    Ok(NeumaierSum {
+        high: input.number()?,
+        low: input.number()?,
+    })
 }

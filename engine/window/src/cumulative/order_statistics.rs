@@ -58,9 +58,15 @@ impl StatAccumulator for QuantileHeaps {
 
     fn output_word(&self, q: &f64, ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
         let count = self.low.len() + self.high.len();
-        let Some(&lower) = self.low.peek() else { return crate::encoding::NO_NUMBER };
+        let Some(&lower) = self.low.peek() else {
+            return crate::encoding::NO_NUMBER;
+        };
         let upper = self.high.peek().map_or(lower, |Reverse(bits)| *bits);
-        let value = lerp(from_ordered_bits(lower), from_ordered_bits(upper), rank(*q, count).1);
+        let value = lerp(
+            from_ordered_bits(lower),
+            from_ordered_bits(upper),
+            rank(*q, count).1,
+        );
         if_enough(count as u64, ask.min_periods, value)
     }
 
@@ -76,7 +82,10 @@ impl StatAccumulator for QuantileHeaps {
             return Ok(QuantileHeaps::default());
         }
         let high = low.split_off(rank(*q, low.len()).0 + 1);
-        Ok(QuantileHeaps { low: low.into(), high: high.into_iter().map(Reverse).collect() })
+        Ok(QuantileHeaps {
+            low: low.into(),
+            high: high.into_iter().map(Reverse).collect(),
+        })
     }
 
     fn heap_bytes(&self) -> usize {
@@ -102,7 +111,11 @@ impl StatAccumulator for DistinctValues {
         }
         self.count += 1;
         // Normalizes -0.0 to 0.0.
-        let word = if *numbers { (f64::from_bits(entry.word) + 0.0).to_bits() } else { entry.word };
+        let word = if *numbers {
+            (f64::from_bits(entry.word) + 0.0).to_bits()
+        } else {
+            entry.word
+        };
         self.values.insert(word);
     }
 
@@ -116,7 +129,10 @@ impl StatAccumulator for DistinctValues {
     }
 
     fn decode(_: &bool, input: &mut StateDecoder<'_>) -> Result<Self> {
-        Ok(DistinctValues { count: input.varint()?, values: decode_sorted(input)?.into_iter().collect() })
+        Ok(DistinctValues {
+            count: input.varint()?,
+            values: decode_sorted(input)?.into_iter().collect(),
+        })
     }
 
     fn heap_bytes(&self) -> usize {
@@ -136,7 +152,10 @@ fn decode_sorted(input: &mut StateDecoder<'_>) -> Result<Vec<u64>> {
     for _ in 0..length {
         let next = input.word()?;
         if bits.last().is_some_and(|&last| next < last) {
-            return Err(Fault::new(codes::CORRUPT, "a window state has values out of order"));
+            return Err(Fault::new(
+                codes::CORRUPT,
+                "a window state has values out of order",
+            ));
         }
         bits.push(next);
     }

@@ -114,16 +114,24 @@ impl SeasonalSums {
         head.length += 1;
         let slots = &mut self.slabs.items_mut()[head.range()];
         slots.copy_within(at..length, at + 1);
-        slots[at] = SlotSums { slot, ..SlotSums::default() };
+        slots[at] = SlotSums {
+            slot,
+            ..SlotSums::default()
+        };
         at
     }
 
     /// Count and sum of a slot.
     #[inline]
     fn slot_sums(&mut self, series: usize, slot: i64) -> ValueSums {
-        let Ok(at) = self.find(series, slot, 1) else { return ValueSums::default() };
+        let Ok(at) = self.find(series, slot, 1) else {
+            return ValueSums::default();
+        };
         let found = &self.slabs.items()[self.series[series].at + at];
-        ValueSums { count: found.count, sum: found.sum.total() }
+        ValueSums {
+            count: found.count,
+            sum: found.sum.total(),
+        }
     }
 }
 
@@ -143,7 +151,11 @@ fn shrunk_index(ask: &SeasonalRequest, slot: ValueSums, all: ValueSums, parent: 
         return if ask.strength > 0.0 { parent } else { f64::NAN };
     }
     let own = slot.sum / count / mean;
-    if ask.strength > 0.0 { (count * own + ask.strength * parent) / (count + ask.strength) } else { own }
+    if ask.strength > 0.0 {
+        (count * own + ask.strength * parent) / (count + ask.strength)
+    } else {
+        own
+    }
 }
 
 impl CumulativeState for SeasonalSums {
@@ -159,9 +171,18 @@ impl CumulativeState for SeasonalSums {
         let asks = std::mem::take(&mut self.asks);
         let wanted = asks.iter().any(|ask| emit[ask.function]);
         let (values, slots) = (&batch.inputs[self.input], &batch.inputs[self.slot]);
-        for (at, (row, &(start, end))) in batch.rows.iter().zip(&frontiers[self.frontier].spans).enumerate() {
+        for (at, (row, &(start, end))) in batch
+            .rows
+            .iter()
+            .zip(&frontiers[self.frontier].spans)
+            .enumerate()
+        {
             let series = row.series as usize;
-            for (&word, &slot) in values.slice(at, start, end).iter().zip(slots.slice(at, start, end)) {
+            for (&word, &slot) in values
+                .slice(at, start, end)
+                .iter()
+                .zip(slots.slice(at, start, end))
+            {
                 let value = f64::from_bits(word);
                 if !value.is_nan() && slot != NO_BITS {
                     self.add_value(series, slot as i64, value);
@@ -171,10 +192,19 @@ impl CumulativeState for SeasonalSums {
                 continue;
             }
             let own = slots.own(at);
-            let slot = if own == NO_BITS { ValueSums::default() } else { self.slot_sums(series, own as i64) };
-            let all = ValueSums { count: self.series[series].count, sum: self.series[series].sum.total() };
+            let slot = if own == NO_BITS {
+                ValueSums::default()
+            } else {
+                self.slot_sums(series, own as i64)
+            };
+            let all = ValueSums {
+                count: self.series[series].count,
+                sum: self.series[series].sum.total(),
+            };
             for ask in asks.iter().filter(|ask| emit[ask.function]) {
-                let parent = ask.parent.map_or(NO_NUMBER, |input| batch.inputs[input].own(at));
+                let parent = ask
+                    .parent
+                    .map_or(NO_NUMBER, |input| batch.inputs[input].own(at));
                 let parent = f64::from_bits(parent);
                 let parent = if parent.is_nan() { 1.0 } else { parent };
                 outputs[ask.function].push(shrunk_index(ask, slot, all, parent).to_bits());
@@ -188,7 +218,9 @@ impl CumulativeState for SeasonalSums {
     }
 
     fn remove(&mut self, series: usize) {
-        let SeasonalSeries { at, length, class, .. } = self.series.swap_remove(series);
+        let SeasonalSeries {
+            at, length, class, ..
+        } = self.series.swap_remove(series);
         if length > 0 {
             self.slabs.release(at, class);
         }
@@ -224,12 +256,19 @@ impl CumulativeState for SeasonalSums {
         let (count, sum) = (input.varint()?, super::moments::decode_sum(input)?);
         let slots = input.length(u32::MAX as usize)?;
         let number = self.series.len();
-        self.series.push(SeasonalSeries { count, sum, ..SeasonalSeries::default() });
+        self.series.push(SeasonalSeries {
+            count,
+            sum,
+            ..SeasonalSeries::default()
+        });
         let mut before = None;
         for at in 0..slots {
             let slot = input.signed()?;
             if before.replace(slot).is_some_and(|before| before >= slot) {
-                return Err(Fault::new(codes::CORRUPT, "a window state has slots out of order"));
+                return Err(Fault::new(
+                    codes::CORRUPT,
+                    "a window state has slots out of order",
+                ));
             }
             let (count, sum) = (input.varint()?, super::moments::decode_sum(input)?);
             self.insert(number, slot, at);

@@ -29,13 +29,20 @@ impl StatAccumulator for SlopeAccumulator {
         if entry.is_missing {
             return;
         }
-        let place = if *by_time { entry.time } else { entry.number as i64 };
+        let place = if *by_time {
+            entry.time
+        } else {
+            entry.number as i64
+        };
         let value = f64::from_bits(entry.word);
         if self.count == 0 {
             (self.first_place, self.first_value) = (place, value);
         }
         self.count += 1;
-        let (x, y) = (place.wrapping_sub(self.first_place) as f64, value - self.first_value);
+        let (x, y) = (
+            place.wrapping_sub(self.first_place) as f64,
+            value - self.first_value,
+        );
         self.places.add(x);
         self.values.add(y);
         self.squares.add(x * x);
@@ -51,7 +58,11 @@ impl StatAccumulator for SlopeAccumulator {
         let squares = self.squares.total() - self.places.total() * mean;
         let both = self.both.total() - self.values.total() * mean;
         // Squares of equal places differ from zero by rounding errors only.
-        let slope = if squares > 1e-12 * self.squares.total() { both / squares * unit } else { f64::NAN };
+        let slope = if squares > 1e-12 * self.squares.total() {
+            both / squares * unit
+        } else {
+            f64::NAN
+        };
         if_enough(self.count, ask.min_periods, slope)
     }
 
@@ -59,7 +70,9 @@ impl StatAccumulator for SlopeAccumulator {
         out.varint(self.count)?;
         out.signed(self.first_place)?;
         out.number(self.first_value)?;
-        [self.places, self.values, self.squares, self.both].into_iter().try_for_each(|sum| encode_sum(sum, out))
+        [self.places, self.values, self.squares, self.both]
+            .into_iter()
+            .try_for_each(|sum| encode_sum(sum, out))
     }
 
     fn decode(_: &bool, input: &mut StateDecoder<'_>) -> Result<Self> {

@@ -12,8 +12,8 @@ use arrow::compute::{cast, concat};
 use arrow::datatypes::DataType;
 use forebay_model::{Fault, Result};
 use forebay_window::{
-    GapHandling, InputRows, WindowEngine, WindowFunction, WindowInput, WindowOutput, WindowPlan, WindowStat,
-    WordEncoding,
+    GapHandling, InputRows, WindowEngine, WindowFunction, WindowInput, WindowOutput, WindowPlan,
+    WindowStat, WordEncoding,
 };
 
 /// One row of test data.
@@ -52,50 +52,105 @@ pub fn inputs() -> Vec<WindowInput> {
 }
 
 pub fn plan(functions: Vec<WindowOutput>, gaps: GapHandling) -> WindowPlan {
-    WindowPlan { time: DataType::Int64, keys: vec![DataType::Utf8, DataType::Int64], inputs: inputs(), functions, gaps }
+    WindowPlan {
+        time: DataType::Int64,
+        keys: vec![DataType::Utf8, DataType::Int64],
+        inputs: inputs(),
+        functions,
+        gaps,
+    }
 }
 
 /// A function with a matching output type.
 pub fn function(input: usize, compute: WindowFunction) -> WindowOutput {
     let copies = match &compute {
-        WindowFunction::Lag { .. } | WindowFunction::Diff { .. } | WindowFunction::LastValid { .. } => true,
-        WindowFunction::LastValidTime { .. } => return WindowOutput { input, compute, data_type: DataType::Int64 },
-        WindowFunction::Window { stat: WindowStat::Count | WindowStat::Unique, .. } => {
-            return WindowOutput { input, compute, data_type: DataType::Int64 };
+        WindowFunction::Lag { .. }
+        | WindowFunction::Diff { .. }
+        | WindowFunction::LastValid { .. } => true,
+        WindowFunction::LastValidTime { .. } => {
+            return WindowOutput {
+                input,
+                compute,
+                data_type: DataType::Int64,
+            };
+        }
+        WindowFunction::Window {
+            stat: WindowStat::Count | WindowStat::Unique,
+            ..
+        } => {
+            return WindowOutput {
+                input,
+                compute,
+                data_type: DataType::Int64,
+            };
         }
         WindowFunction::Window { stat, .. } => matches!(stat, WindowStat::First | WindowStat::Last),
         _ => false,
     };
-    let data_type = if copies { inputs()[input].data_type.clone() } else { DataType::Float64 };
-    WindowOutput { input, compute, data_type }
+    let data_type = if copies {
+        inputs()[input].data_type.clone()
+    } else {
+        DataType::Float64
+    };
+    WindowOutput {
+        input,
+        compute,
+        data_type,
+    }
 }
 
 pub fn table(rows: &[SeriesTestRow], dictionary: bool) -> SeriesTestTable {
-    let names: ArrayRef =
-        Arc::new(StringArray::from_iter(rows.iter().map(|row| row.series.0.map(|name| format!("name {name}")))));
+    let names: ArrayRef = Arc::new(StringArray::from_iter(
+        rows.iter()
+            .map(|row| row.series.0.map(|name| format!("name {name}"))),
+    ));
     let coded = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
-    let names = if dictionary { cast(&names, &coded).unwrap() } else { names };
+    let names = if dictionary {
+        cast(&names, &coded).unwrap()
+    } else {
+        names
+    };
     SeriesTestTable {
-        keys: vec![names, Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.series.1)))],
-        time: Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.time))),
+        keys: vec![
+            names,
+            Arc::new(Int64Array::from_iter_values(
+                rows.iter().map(|row| row.series.1),
+            )),
+        ],
+        time: Arc::new(Int64Array::from_iter_values(
+            rows.iter().map(|row| row.time),
+        )),
         inputs: vec![
             Arc::new(Float64Array::from_iter(rows.iter().map(|row| row.number))),
             Arc::new(Int32Array::from_iter(rows.iter().map(|row| row.small))),
             Arc::new(Int64Array::from_iter(rows.iter().map(|row| row.bits))),
             Arc::new(Int64Array::from_iter(rows.iter().map(|row| row.slot))),
-            Arc::new(Float64Array::from_iter(rows.iter().map(|row| row.small.map(|value| f64::from(value) / 4.0)))),
+            Arc::new(Float64Array::from_iter(
+                rows.iter()
+                    .map(|row| row.small.map(|value| f64::from(value) / 4.0)),
+            )),
         ],
     }
 }
 
 impl SeriesTestTable {
     pub fn slice(&self, start: usize, length: usize) -> SeriesTestTable {
-        let slices = |columns: &[ArrayRef]| columns.iter().map(|column| column.slice(start, length)).collect();
-        SeriesTestTable { keys: slices(&self.keys), time: self.time.slice(start, length), inputs: slices(&self.inputs) }
+        let slices = |columns: &[ArrayRef]| {
+            columns
+                .iter()
+                .map(|column| column.slice(start, length))
+                .collect()
+        };
+        SeriesTestTable {
+            keys: slices(&self.keys),
+            time: self.time.slice(start, length),
+            inputs: slices(&self.inputs),
+        }
     }
 
     pub fn push(&self, engine: &mut WindowEngine, emit: &[bool]) -> Result<Vec<ArrayRef>> {
-        let outputs = push_all(std::slice::from_ref(self), engine, emit).map_err(|(_, fault)| fault)?;
+        let outputs =
+            push_all(std::slice::from_ref(self), engine, emit).map_err(|(_, fault)| fault)?;
         Ok(outputs.into_iter().flatten().collect())
     }
 }
@@ -109,7 +164,12 @@ pub fn push_all(
     let rows = |table: &'_ SeriesTestTable| table.time.len();
     let batches: Vec<InputRows<'_>> = tables
         .iter()
-        .map(|table| InputRows { keys: &table.keys, time: &table.time, inputs: &table.inputs, rows: rows(table) })
+        .map(|table| InputRows {
+            keys: &table.keys,
+            time: &table.time,
+            inputs: &table.inputs,
+            rows: rows(table),
+        })
         .collect();
     let together = |pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>| {
         std::thread::scope(|scope| {
@@ -131,17 +191,25 @@ pub fn encoded(engine: &WindowEngine) -> Vec<u8> {
 /// All outputs of rows pushed at once.
 pub fn outputs(plan: &WindowPlan, rows: &[SeriesTestRow]) -> Vec<ArrayRef> {
     let mut engine = WindowEngine::new(Arc::new(plan.clone()));
-    table(rows, false).push(&mut engine, &vec![true; plan.functions.len()]).unwrap()
+    table(rows, false)
+        .push(&mut engine, &vec![true; plan.functions.len()])
+        .unwrap()
 }
 
 pub fn joined(parts: &[Vec<ArrayRef>]) -> Vec<ArrayRef> {
     let columns = parts.first().map_or(0, Vec::len);
-    (0..columns).map(|at| concat(&parts.iter().map(|part| &*part[at]).collect::<Vec<_>>()).unwrap()).collect()
+    (0..columns)
+        .map(|at| concat(&parts.iter().map(|part| &*part[at]).collect::<Vec<_>>()).unwrap())
+        .collect()
 }
 
 /// A column as doubles.
 pub fn doubles(column: &ArrayRef) -> Vec<Option<f64>> {
-    cast(column, &DataType::Float64).unwrap().as_primitive::<arrow::datatypes::Float64Type>().iter().collect()
+    cast(column, &DataType::Float64)
+        .unwrap()
+        .as_primitive::<arrow::datatypes::Float64Type>()
+        .iter()
+        .collect()
 }
 
 /// One series of numbers with one entry per tick.

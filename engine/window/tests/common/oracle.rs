@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_window::{
-    ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength, WindowFunction, WindowOutput,
-    WindowPlan, WindowStat,
+    ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength,
+    WindowFunction, WindowOutput, WindowPlan, WindowStat,
 };
 
 use super::*;
@@ -33,7 +33,13 @@ fn entry(row: &SeriesTestRow) -> OracleEntry {
     let parent = row.small.map(|value| f64::from(value) / 4.0);
     OracleEntry {
         time: row.time,
-        numbers: [valid(row.number), row.small.map(f64::from), None, None, parent],
+        numbers: [
+            valid(row.number),
+            row.small.map(f64::from),
+            None,
+            None,
+            parent,
+        ],
         bits: [None, None, row.bits, row.slot, None],
     }
 }
@@ -52,17 +58,30 @@ pub fn expected(plan: &WindowPlan, rows: &[SeriesTestRow]) -> Vec<Vec<OracleValu
     let mut out = vec![Vec::new(); plan.functions.len()];
     for row in rows {
         let entries = series.entry(row.series).or_default();
-        if let (GapHandling::Complete { every, fill }, Some(last)) = (plan.gaps, entries.last().cloned()) {
+        if let (GapHandling::Complete { every, fill }, Some(last)) =
+            (plan.gaps, entries.last().cloned())
+        {
             let mut time = last.time + every;
             while time < row.time {
                 let mut filler = match fill {
-                    PeriodFill::Null => OracleEntry { time, numbers: [None; 5], bits: [None; 5] },
+                    PeriodFill::Null => OracleEntry {
+                        time,
+                        numbers: [None; 5],
+                        bits: [None; 5],
+                    },
                     PeriodFill::Zero => {
                         let zero = Some(0.0);
                         let bits = [None, None, Some(0), Some(0), None];
-                        OracleEntry { time, numbers: [zero, zero, None, None, zero], bits }
+                        OracleEntry {
+                            time,
+                            numbers: [zero, zero, None, None, zero],
+                            bits,
+                        }
                     }
-                    PeriodFill::Forward => OracleEntry { time, ..last.clone() },
+                    PeriodFill::Forward => OracleEntry {
+                        time,
+                        ..last.clone()
+                    },
                 };
                 slots.iter().for_each(|&slot| filler.bits[slot] = None);
                 entries.push(filler);
@@ -92,7 +111,9 @@ fn before(entries: &[OracleEntry], by: SeriesLength, as_of: i64) -> Option<&Orac
         SeriesLength::Rows(rows) => own.checked_sub(rows as usize).map(|at| &entries[at]),
         SeriesLength::Ticks(ticks) => {
             let target = entries[own].time - ticks;
-            entries.iter().rfind(|entry| entry.time <= target && target - entry.time <= as_of)
+            entries
+                .iter()
+                .rfind(|entry| entry.time <= target && target - entry.time <= as_of)
         }
     }
 }
@@ -102,7 +123,10 @@ fn count_up_to(entries: &[OracleEntry], gap: SeriesLength) -> usize {
     let own = entries.len() - 1;
     match gap {
         SeriesLength::Rows(rows) => entries.len().saturating_sub(rows as usize),
-        SeriesLength::Ticks(ticks) => entries.iter().filter(|entry| entry.time <= entries[own].time - ticks).count(),
+        SeriesLength::Ticks(ticks) => entries
+            .iter()
+            .filter(|entry| entry.time <= entries[own].time - ticks)
+            .count(),
     }
 }
 
@@ -123,9 +147,10 @@ fn frame(entries: &[OracleEntry], frame: SeriesFrame) -> Vec<usize> {
             let end = place(own) - gap;
             let within = |at: &usize| {
                 let at = place(*at);
-                let after =
-                    at > end - width || (at == end - width && matches!(closed, ClosedEnds::Left | ClosedEnds::Both));
-                let before = at < end || (at == end && matches!(closed, ClosedEnds::Right | ClosedEnds::Both));
+                let after = at > end - width
+                    || (at == end - width && matches!(closed, ClosedEnds::Left | ClosedEnds::Both));
+                let before = at < end
+                    || (at == end && matches!(closed, ClosedEnds::Right | ClosedEnds::Both));
                 after && before
             };
             (0..=own).filter(within).collect()
@@ -136,7 +161,11 @@ fn frame(entries: &[OracleEntry], frame: SeriesFrame) -> Vec<usize> {
                     own.checked_sub((gap + turn * season) as usize)
                 }
                 (SeriesLength::Ticks(season), gap) => {
-                    let gap = if let SeriesLength::Ticks(gap) = gap { gap } else { 0 };
+                    let gap = if let SeriesLength::Ticks(gap) = gap {
+                        gap
+                    } else {
+                        0
+                    };
                     let target = entries[own].time - gap - turn as i64 * season;
                     (0..=own).rfind(|&at| entries[at].time == target)
                 }
@@ -150,19 +179,28 @@ fn frame(entries: &[OracleEntry], frame: SeriesFrame) -> Vec<usize> {
 fn value(function: &WindowOutput, entries: &[OracleEntry]) -> OracleValue {
     let input = function.input;
     let own = entries.last().unwrap();
-    let number =
-        |number: f64, scale: f64| if number.is_nan() { OracleValue::None } else { OracleValue::Number(number, scale) };
+    let number = |number: f64, scale: f64| {
+        if number.is_nan() {
+            OracleValue::None
+        } else {
+            OracleValue::Number(number, scale)
+        }
+    };
     match &function.compute {
         WindowFunction::Lag { by, as_of } => {
             before(entries, *by, as_of.unwrap_or(0)).map_or(OracleValue::None, |e| word(e, input))
         }
         WindowFunction::Diff { by } => {
-            let Some(before) = before(entries, *by, 0) else { return OracleValue::None };
+            let Some(before) = before(entries, *by, 0) else {
+                return OracleValue::None;
+            };
             match (word(own, input), word(before, input)) {
-                (OracleValue::Number(a, _), OracleValue::Number(b, _)) => number(a - b, a.abs() + b.abs()),
-                (OracleValue::Bits(a), OracleValue::Bits(b)) => {
-                    a.checked_sub(b).map_or(OracleValue::None, OracleValue::Bits)
+                (OracleValue::Number(a, _), OracleValue::Number(b, _)) => {
+                    number(a - b, a.abs() + b.abs())
                 }
+                (OracleValue::Bits(a), OracleValue::Bits(b)) => a
+                    .checked_sub(b)
+                    .map_or(OracleValue::None, OracleValue::Bits),
                 _ => OracleValue::None,
             }
         }
@@ -175,32 +213,65 @@ fn value(function: &WindowOutput, entries: &[OracleEntry]) -> OracleValue {
         WindowFunction::LastValid { limit } => {
             last_valid(entries, input, *limit).map_or(OracleValue::None, |e| word(e, input))
         }
-        WindowFunction::LastValidTime { limit } => {
-            last_valid(entries, input, *limit).map_or(OracleValue::None, |e| OracleValue::Bits(e.time))
-        }
-        WindowFunction::Ewm { decay, adjust, ignore_na, stat, gap, min_periods } => {
+        WindowFunction::LastValidTime { limit } => last_valid(entries, input, *limit)
+            .map_or(OracleValue::None, |e| OracleValue::Bits(e.time)),
+        WindowFunction::Ewm {
+            decay,
+            adjust,
+            ignore_na,
+            stat,
+            gap,
+            min_periods,
+        } => {
             let end = count_up_to(entries, *gap);
-            ewm(&entries[..end], input, *decay, *adjust, *ignore_na, *stat, *min_periods)
+            ewm(
+                &entries[..end],
+                input,
+                *decay,
+                *adjust,
+                *ignore_na,
+                *stat,
+                *min_periods,
+            )
         }
-        WindowFunction::SeasonalIndex { slot, gap, min_periods, strength, parent } => {
+        WindowFunction::SeasonalIndex {
+            slot,
+            gap,
+            min_periods,
+            strength,
+            parent,
+        } => {
             let parent = parent.and_then(|parent| own.numbers[parent]).unwrap_or(1.0);
             let end = count_up_to(entries, *gap);
-            let values: Vec<(i64, f64)> =
-                entries[..end].iter().filter_map(|e| e.bits[*slot].zip(e.numbers[input])).collect();
+            let values: Vec<(i64, f64)> = entries[..end]
+                .iter()
+                .filter_map(|e| e.bits[*slot].zip(e.numbers[input]))
+                .collect();
             let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
             let all: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
-            let ours: Vec<f64> =
-                values.iter().filter(|(slot_, _)| Some(*slot_) == own.bits[*slot]).map(|(_, value)| *value).collect();
+            let ours: Vec<f64> = values
+                .iter()
+                .filter(|(slot_, _)| Some(*slot_) == own.bits[*slot])
+                .map(|(_, value)| *value)
+                .collect();
             let size = all.iter().map(|value| value.abs()).sum::<f64>() / mean(&all).abs();
             if ours.is_empty() || (ours.len() as u64) < *min_periods || mean(&all) == 0.0 {
-                return if *strength > 0.0 { number(parent, parent.abs()) } else { OracleValue::None };
+                return if *strength > 0.0 {
+                    number(parent, parent.abs())
+                } else {
+                    OracleValue::None
+                };
             }
             let (n, index) = (ours.len() as f64, mean(&ours) / mean(&all));
             // Rounding decides if values cancel.
             let scale = (1.0 + size) * (1.0 + index.abs());
             number((n * index + strength * parent) / (n + strength), scale)
         }
-        WindowFunction::Window { frame: of, stat, min_periods } => {
+        WindowFunction::Window {
+            frame: of,
+            stat,
+            min_periods,
+        } => {
             let places = frame(entries, *of);
             stat_of(entries, input, &places, *stat, *min_periods)
         }
@@ -208,8 +279,12 @@ fn value(function: &WindowOutput, entries: &[OracleEntry]) -> OracleValue {
 }
 
 fn last_valid(entries: &[OracleEntry], input: usize, limit: Option<u64>) -> Option<&OracleEntry> {
-    let reach = limit.map_or(entries.len(), |limit| (limit as usize + 1).min(entries.len()));
-    entries[entries.len() - reach..].iter().rfind(|entry| word(entry, input) != OracleValue::None)
+    let reach = limit.map_or(entries.len(), |limit| {
+        (limit as usize + 1).min(entries.len())
+    });
+    entries[entries.len() - reach..]
+        .iter()
+        .rfind(|entry| word(entry, input) != OracleValue::None)
 }
 
 fn ewm(
@@ -235,7 +310,9 @@ fn ewm(
         }
         faded *= match decay {
             EwmDecay::Alpha(alpha) => 1.0 - alpha,
-            EwmDecay::HalfLife(half_life) => 0.5f64.powf((entry.time - entries[at - 1].time) as f64 / half_life),
+            EwmDecay::HalfLife(half_life) => {
+                0.5f64.powf((entry.time - entries[at - 1].time) as f64 / half_life)
+            }
         };
         if let Some(value) = value {
             values.iter_mut().for_each(|(weight, _)| *weight *= faded);
@@ -256,12 +333,27 @@ fn ewm(
         return OracleValue::None;
     }
     let weights: f64 = values.iter().map(|(weight, _)| weight).sum();
-    let mean = values.iter().map(|(weight, value)| weight * value).sum::<f64>() / weights;
-    let size = values.iter().map(|(_, value)| value.abs()).fold(0.0, f64::max);
-    let biased = values.iter().map(|(weight, value)| weight * (value - mean).powi(2)).sum::<f64>() / weights;
+    let mean = values
+        .iter()
+        .map(|(weight, value)| weight * value)
+        .sum::<f64>()
+        / weights;
+    let size = values
+        .iter()
+        .map(|(_, value)| value.abs())
+        .fold(0.0, f64::max);
+    let biased = values
+        .iter()
+        .map(|(weight, value)| weight * (value - mean).powi(2))
+        .sum::<f64>()
+        / weights;
     let squares: f64 = values.iter().map(|(weight, _)| weight * weight).sum();
     let rest = weights * weights - squares;
-    let variance = if values.len() > 1 && rest > 0.0 { weights * weights / rest * biased } else { f64::NAN };
+    let variance = if values.len() > 1 && rest > 0.0 {
+        weights * weights / rest * biased
+    } else {
+        f64::NAN
+    };
     // If one value has nearly all weight, rounding decides whether there is a variance.
     let unclear = values.len() > 1 && rest < 1e-9 * weights * weights;
     match stat {
@@ -273,19 +365,41 @@ fn ewm(
     }
 }
 
-fn stat_of(entries: &[OracleEntry], input: usize, places: &[usize], stat: WindowStat, min_periods: u64) -> OracleValue {
+fn stat_of(
+    entries: &[OracleEntry],
+    input: usize,
+    places: &[usize],
+    stat: WindowStat,
+    min_periods: u64,
+) -> OracleValue {
     let own = entries.len() - 1;
-    let there: Vec<usize> =
-        places.iter().copied().filter(|&at| word(&entries[at], input) != OracleValue::None).collect();
+    let there: Vec<usize> = places
+        .iter()
+        .copied()
+        .filter(|&at| word(&entries[at], input) != OracleValue::None)
+        .collect();
     if (there.len() as u64) < min_periods {
         return OracleValue::None;
     }
-    let number =
-        |number: f64, scale: f64| if number.is_nan() { OracleValue::None } else { OracleValue::Number(number, scale) };
+    let number = |number: f64, scale: f64| {
+        if number.is_nan() {
+            OracleValue::None
+        } else {
+            OracleValue::Number(number, scale)
+        }
+    };
     match stat {
         WindowStat::Count => return OracleValue::Number(there.len() as f64, 0.0),
-        WindowStat::First => return there.first().map_or(OracleValue::None, |&at| word(&entries[at], input)),
-        WindowStat::Last => return there.last().map_or(OracleValue::None, |&at| word(&entries[at], input)),
+        WindowStat::First => {
+            return there
+                .first()
+                .map_or(OracleValue::None, |&at| word(&entries[at], input));
+        }
+        WindowStat::Last => {
+            return there
+                .last()
+                .map_or(OracleValue::None, |&at| word(&entries[at], input));
+        }
         WindowStat::Unique => {
             let words: BTreeSet<u64> = there
                 .iter()
@@ -299,43 +413,72 @@ fn stat_of(entries: &[OracleEntry], input: usize, places: &[usize], stat: Window
         }
         _ => {}
     }
-    let values: Vec<f64> = there.iter().filter_map(|&at| entries[at].numbers[input]).collect();
+    let values: Vec<f64> = there
+        .iter()
+        .filter_map(|&at| entries[at].numbers[input])
+        .collect();
     let n = values.len() as f64;
     if values.is_empty() {
-        return if stat == WindowStat::Sum { OracleValue::Number(0.0, 0.0) } else { OracleValue::None };
+        return if stat == WindowStat::Sum {
+            OracleValue::Number(0.0, 0.0)
+        } else {
+            OracleValue::None
+        };
     }
     // Deviations from the first value are exact if values lie close together.
     let sum: f64 = values.iter().sum();
     let size: f64 = values.iter().map(|value| value.abs()).sum();
     let near: Vec<f64> = values.iter().map(|value| value - values[0]).collect();
     let mean = near.iter().sum::<f64>() / n;
-    let moment = |power: i32| near.iter().map(|value| (value - mean).powi(power)).sum::<f64>();
+    let moment = |power: i32| {
+        near.iter()
+            .map(|value| (value - mean).powi(power))
+            .sum::<f64>()
+    };
     let constant = values.iter().all(|value| *value == values[0]);
     match stat {
         WindowStat::Sum => number(sum, size),
         WindowStat::Mean => number(sum / n, size / n),
-        WindowStat::Var { ddof } if n > f64::from(ddof) => number(moment(2) / (n - f64::from(ddof)), 0.0),
-        WindowStat::Std { ddof } if n > f64::from(ddof) => number((moment(2) / (n - f64::from(ddof))).sqrt(), 0.0),
+        WindowStat::Var { ddof } if n > f64::from(ddof) => {
+            number(moment(2) / (n - f64::from(ddof)), 0.0)
+        }
+        WindowStat::Std { ddof } if n > f64::from(ddof) => {
+            number((moment(2) / (n - f64::from(ddof))).sqrt(), 0.0)
+        }
         WindowStat::Min => number(values.iter().copied().fold(f64::INFINITY, f64::min), 0.0),
-        WindowStat::Max => number(values.iter().copied().fold(f64::NEG_INFINITY, f64::max), 0.0),
+        WindowStat::Max => number(
+            values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            0.0,
+        ),
         WindowStat::Quantile(q) => {
             let mut sorted = values.clone();
             sorted.sort_by(f64::total_cmp);
             let rank = q * (n - 1.0);
             let (low, high) = (sorted[rank.floor() as usize], sorted[rank.ceil() as usize]);
             let share = rank - rank.floor();
-            number(if share == 0.0 || low == high { low } else { low + share * (high - low) }, low.abs() + high.abs())
+            number(
+                if share == 0.0 || low == high {
+                    low
+                } else {
+                    low + share * (high - low)
+                },
+                low.abs() + high.abs(),
+            )
         }
         WindowStat::Skew if n >= 3.0 && constant && values[0].is_finite() => number(0.0, 0.0),
-        WindowStat::Skew if n >= 3.0 => {
-            number((n * (n - 1.0)).sqrt() / (n - 2.0) * (moment(3) / n) / (moment(2) / n).powf(1.5), 1.0)
-        }
+        WindowStat::Skew if n >= 3.0 => number(
+            (n * (n - 1.0)).sqrt() / (n - 2.0) * (moment(3) / n) / (moment(2) / n).powf(1.5),
+            1.0,
+        ),
         WindowStat::Kurtosis if n >= 4.0 && constant && values[0].is_finite() => number(-3.0, 0.0),
         WindowStat::Kurtosis if n >= 4.0 => {
             let excess = (n + 1.0) * (moment(4) / n) / (moment(2) / n).powi(2) - 3.0 * (n - 1.0);
             number((n - 1.0) / ((n - 2.0) * (n - 3.0)) * excess, 10.0)
         }
-        WindowStat::ZeroShare => number(values.iter().filter(|value| **value == 0.0).count() as f64 / n, 1.0),
+        WindowStat::ZeroShare => number(
+            values.iter().filter(|value| **value == 0.0).count() as f64 / n,
+            1.0,
+        ),
         WindowStat::Slope { unit } => {
             let x: Vec<f64> = there
                 .iter()
@@ -345,17 +488,31 @@ fn stat_of(entries: &[OracleEntry], input: usize, places: &[usize], stat: Window
                 })
                 .collect();
             let x_mean = x.iter().sum::<f64>() / n;
-            let both: f64 = x.iter().zip(&near).map(|(x, y)| (x - x_mean) * (y - mean)).sum();
+            let both: f64 = x
+                .iter()
+                .zip(&near)
+                .map(|(x, y)| (x - x_mean) * (y - mean))
+                .sum();
             let squares: f64 = x.iter().map(|x| (x - x_mean).powi(2)).sum();
-            if x.iter().all(|place| *place == x[0]) { OracleValue::None } else { number(both / squares, size) }
+            if x.iter().all(|place| *place == x[0]) {
+                OracleValue::None
+            } else {
+                number(both / squares, size)
+            }
         }
         WindowStat::SinceNonzero { unit } => {
-            let Some(&at) = there.iter().rfind(|&&at| entries[at].numbers[input] != Some(0.0)) else {
+            let Some(&at) = there
+                .iter()
+                .rfind(|&&at| entries[at].numbers[input] != Some(0.0))
+            else {
                 return OracleValue::None;
             };
             match unit {
                 None => number((own - at) as f64, 0.0),
-                Some(unit) => number((entries[own].time - entries[at].time) as f64 / unit as f64, 0.0),
+                Some(unit) => number(
+                    (entries[own].time - entries[at].time) as f64 / unit as f64,
+                    0.0,
+                ),
             }
         }
         _ => OracleValue::None,

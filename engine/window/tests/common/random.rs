@@ -1,8 +1,8 @@
 //! Random plans and rows.
 
 use forebay_window::{
-    ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength, WindowFunction, WindowOutput,
-    WindowStat,
+    ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength,
+    WindowFunction, WindowOutput, WindowStat,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -10,7 +10,10 @@ use proptest::sample::select;
 use super::*;
 
 fn length() -> impl Strategy<Value = SeriesLength> {
-    prop_oneof![(0..6u64).prop_map(SeriesLength::Rows), (0..9i64).prop_map(SeriesLength::Ticks)]
+    prop_oneof![
+        (0..6u64).prop_map(SeriesLength::Rows),
+        (0..9i64).prop_map(SeriesLength::Ticks)
+    ]
 }
 
 /// Two lengths of one kind.
@@ -24,7 +27,12 @@ fn lengths() -> impl Strategy<Value = (SeriesLength, SeriesLength)> {
 }
 
 fn frame() -> impl Strategy<Value = SeriesFrame> {
-    let closed = select(vec![ClosedEnds::Right, ClosedEnds::Left, ClosedEnds::Both, ClosedEnds::Neither]);
+    let closed = select(vec![
+        ClosedEnds::Right,
+        ClosedEnds::Left,
+        ClosedEnds::Both,
+        ClosedEnds::Neither,
+    ]);
     prop_oneof![
         3 => (lengths(), closed).prop_map(|((over, gap), closed)| SeriesFrame::Rolling { over, gap, closed }),
         2 => length().prop_map(|gap| SeriesFrame::Expanding { gap }),
@@ -50,7 +58,12 @@ fn stat() -> impl Strategy<Value = WindowStat> {
             WindowStat::Skew,
             WindowStat::Kurtosis
         ]),
-        select(vec![WindowStat::First, WindowStat::Last, WindowStat::Unique, WindowStat::ZeroShare]),
+        select(vec![
+            WindowStat::First,
+            WindowStat::Last,
+            WindowStat::Unique,
+            WindowStat::ZeroShare
+        ]),
         (0..3u8).prop_map(|ddof| WindowStat::Var { ddof }),
         (0..3u8).prop_map(|ddof| WindowStat::Std { ddof }),
         select(vec![0.0, 0.25, 0.5, 0.9, 1.0]).prop_map(WindowStat::Quantile),
@@ -97,7 +110,10 @@ pub fn any_function() -> impl Strategy<Value = WindowOutput> {
             | WindowFunction::LastValid { .. }
             | WindowFunction::LastValidTime { .. } => true,
             WindowFunction::Window { stat, .. } => {
-                matches!(stat, WindowStat::First | WindowStat::Last | WindowStat::Count | WindowStat::Unique)
+                matches!(
+                    stat,
+                    WindowStat::First | WindowStat::Last | WindowStat::Count | WindowStat::Unique
+                )
             }
             _ => false,
         };
@@ -106,7 +122,11 @@ pub fn any_function() -> impl Strategy<Value = WindowOutput> {
 }
 
 pub fn any_gaps() -> impl Strategy<Value = GapHandling> {
-    let fill = select(vec![PeriodFill::Null, PeriodFill::Zero, PeriodFill::Forward]);
+    let fill = select(vec![
+        PeriodFill::Null,
+        PeriodFill::Zero,
+        PeriodFill::Forward,
+    ]);
     prop_oneof![
         3 => Just(GapHandling::CountRows),
         1 => Just(GapHandling::Warn { every: 2 }),
@@ -122,7 +142,8 @@ pub fn any_rows(max: usize) -> impl Strategy<Value = Vec<SeriesTestRow>> {
         1 => select(vec![0.1, -0.0, f64::NAN, 7.5]),
         2 => (0..100).prop_map(|x| 1e9 + f64::from(x) / 64.0),
     ];
-    let series = prop_oneof![4 => (Just(Some(0u8)), 0..2i64), 2 => (prop::option::of(0..3u8), 0..2i64)];
+    let series =
+        prop_oneof![4 => (Just(Some(0u8)), 0..2i64), 2 => (prop::option::of(0..3u8), 0..2i64)];
     let step = select(vec![0, 2, 2, 2, 2, 2, 2, 4, 6, 40]);
     let value = (
         prop::option::weighted(0.85, number),
@@ -137,7 +158,14 @@ pub fn any_rows(max: usize) -> impl Strategy<Value = Vec<SeriesTestRow>> {
                 let clock = clocks.entry(series).or_insert(-20);
                 *clock += step;
                 let bits = bits.filter(|&bits| bits != i64::MIN);
-                SeriesTestRow { series, time: *clock, number, small, bits, slot }
+                SeriesTestRow {
+                    series,
+                    time: *clock,
+                    number,
+                    small,
+                    bits,
+                    slot,
+                }
             })
             .collect()
     })

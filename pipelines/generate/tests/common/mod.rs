@@ -9,7 +9,10 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 /// The files of a directory, in the order of their names.
 pub fn files(directory: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     files.sort();
     files
 }
@@ -21,13 +24,20 @@ pub fn reader(path: &Path) -> ParquetRecordBatchReaderBuilder<File> {
 
 /// All batches of a directory, in the order of the files.
 pub fn batches(directory: &Path) -> impl Iterator<Item = RecordBatch> {
-    files(directory).into_iter().flat_map(|path| reader(&path).build().unwrap().map(|batch| batch.unwrap()))
+    files(directory)
+        .into_iter()
+        .flat_map(|path| reader(&path).build().unwrap().map(|batch| batch.unwrap()))
 }
 
 /// Every file's name and bytes.
 pub fn bytes(directory: &Path) -> Vec<(String, Vec<u8>)> {
     files(directory)
         .iter()
-        .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), std::fs::read(path).unwrap()))
+        .map(|path| {
+            (
+                path.file_name().unwrap().to_str().unwrap().to_owned(),
+                std::fs::read(path).unwrap(),
+            )
+        })
         .collect()
 }

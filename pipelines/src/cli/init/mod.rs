@@ -47,13 +47,41 @@ struct ProjectFile {
 }
 
 const FILES: [ProjectFile; 7] = [
-    ProjectFile { path: "NAME.yaml", text: include_str!("spec.yaml"), executable: false },
-    ProjectFile { path: "forebay.toml", text: include_str!("settings.toml"), executable: false },
-    ProjectFile { path: "README.md", text: include_str!("readme.md"), executable: false },
-    ProjectFile { path: ".gitignore", text: "/.forebay/\n/out/\n", executable: false },
-    ProjectFile { path: "test", text: include_str!("test.sh"), executable: true },
-    ProjectFile { path: ".github/workflows/NAME.yaml", text: include_str!("workflow.yaml"), executable: false },
-    ProjectFile { path: "dags/NAME_nightly.py", text: include_str!("dag.py"), executable: false },
+    ProjectFile {
+        path: "NAME.yaml",
+        text: include_str!("spec.yaml"),
+        executable: false,
+    },
+    ProjectFile {
+        path: "forebay.toml",
+        text: include_str!("settings.toml"),
+        executable: false,
+    },
+    ProjectFile {
+        path: "README.md",
+        text: include_str!("readme.md"),
+        executable: false,
+    },
+    ProjectFile {
+        path: ".gitignore",
+        text: "/.forebay/\n/out/\n",
+        executable: false,
+    },
+    ProjectFile {
+        path: "test",
+        text: include_str!("test.sh"),
+        executable: true,
+    },
+    ProjectFile {
+        path: ".github/workflows/NAME.yaml",
+        text: include_str!("workflow.yaml"),
+        executable: false,
+    },
+    ProjectFile {
+        path: "dags/NAME_nightly.py",
+        text: include_str!("dag.py"),
+        executable: false,
+    },
 ];
 
 impl InitCommand {
@@ -67,33 +95,45 @@ impl InitCommand {
                 ("REPOSITORY", env!("CARGO_PKG_REPOSITORY")),
                 ("CONDITION", EXPECTED_CONDITION),
             ];
-            words.iter().fold(text.to_owned(), |text, (word, value)| text.replace(word, value))
+            words.iter().fold(text.to_owned(), |text, (word, value)| {
+                text.replace(word, value)
+            })
         };
         for file in &FILES {
-            write(&root.join(filled(file.path)), &filled(file.text), file.executable)?;
+            write(
+                &root.join(filled(file.path)),
+                &filled(file.text),
+                file.executable,
+            )?;
         }
         let mut history = DemandOptions::new(HistoryExtent::Days(DAYS), 1, root.join("data"));
         history.series = SERIES;
         history.stores = 2;
         history.period = FilePeriod::Week;
         demand(&history, &mut |_| {})?;
-        write(&root.join("expected/features.csv"), &expected(root, &name)?, false)?;
+        write(
+            &root.join("expected/features.csv"),
+            &expected(root, &name)?,
+            false,
+        )?;
         let shown = root.display();
-        super::write_stdout(&format!("{shown}: a spec, its data and its test\nnext: cd {shown} && ./test\n"))?;
+        super::write_stdout(&format!(
+            "{shown}: a spec, its data and its test\nnext: cd {shown} && ./test\n"
+        ))?;
         Ok(ExitCode::SUCCESS)
     }
 
     fn pipeline_name(&self) -> Result<String> {
         let from_directory = || {
-            let directory = std::path::absolute(&self.directory).unwrap_or_else(|_| self.directory.clone());
+            let directory =
+                std::path::absolute(&self.directory).unwrap_or_else(|_| self.directory.clone());
             name_of(&directory.file_name().unwrap_or_default().to_string_lossy())
         };
         let name = self.name.clone().unwrap_or_else(from_directory);
         match name == name_of(&name) {
             true => Ok(name),
-            false => {
-                Err(usage(format!("`{name}` is not a pipeline's name")).hint(format!("write `{}`", name_of(&name))))
-            }
+            false => Err(usage(format!("`{name}` is not a pipeline's name"))
+                .hint(format!("write `{}`", name_of(&name)))),
         }
     }
 }
@@ -106,7 +146,9 @@ fn check_empty(root: &Path) -> Result<()> {
         Err(error) => Err(Fault::disk("the directory cannot be read", error).file(shown)),
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
-            Some(_) => Err(usage("the directory is not empty").file(shown).hint("name a new directory")),
+            Some(_) => Err(usage("the directory is not empty")
+                .file(shown)
+                .hint("name a new directory")),
         },
     }
 }
@@ -122,7 +164,9 @@ fn write(path: &Path, text: &str, executable: bool) -> Result<()> {
         }
         Ok(())
     };
-    written().map_err(|error| Fault::disk("the project cannot be written", error).file(path.display().to_string()))
+    written().map_err(|error| {
+        Fault::disk("the project cannot be written", error).file(path.display().to_string())
+    })
 }
 
 /// The features that the project's test compares with.
@@ -130,7 +174,12 @@ fn expected(root: &Path, name: &str) -> Result<String> {
     let path = root.join(format!("{name}.yaml"));
     let text = spec::read_text(&path)?;
     let params = BTreeMap::from([("data".to_owned(), root.join("data").display().to_string())]);
-    let pipeline = spec::parse(&text, &path.display().to_string(), &params, &Forebay::new().spec_catalog())?;
+    let pipeline = spec::parse(
+        &text,
+        &path.display().to_string(),
+        &params,
+        &Forebay::new().spec_catalog(),
+    )?;
     let settings = Settings::load()?;
     let session = SessionOptions {
         threads: settings.threads(None)?.value,
@@ -148,7 +197,10 @@ fn expected(root: &Path, name: &str) -> Result<String> {
     };
     let preview = session.preview(&pipeline, &options)?;
     match preview.batches.iter().all(|batch| batch.num_rows() == 0) {
-        true => Err(Fault::new(codes::INTERNAL, "the generated data have no row of the last day")),
+        true => Err(Fault::new(
+            codes::INTERNAL,
+            "the generated data have no row of the last day",
+        )),
         false => rows::csv(&preview.batches),
     }
 }

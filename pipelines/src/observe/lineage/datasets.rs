@@ -28,24 +28,36 @@ impl DatasetName {
     /// Of a path or URL: `file` and an absolute path, or `s3://bucket` and a key.
     pub fn of_path(path: &str) -> DatasetName {
         match path.split_once("://") {
-            Some(("file", path)) => DatasetName { namespace: "file".to_owned(), name: path.to_owned() },
+            Some(("file", path)) => DatasetName {
+                namespace: "file".to_owned(),
+                name: path.to_owned(),
+            },
             Some((scheme, rest)) => {
                 let (host, key) = rest.split_once('/').unwrap_or((rest, ""));
                 let key = key.trim_matches('/');
                 let name = if key.is_empty() { "/" } else { key };
-                DatasetName { namespace: format!("{scheme}://{host}"), name: name.to_owned() }
+                DatasetName {
+                    namespace: format!("{scheme}://{host}"),
+                    name: name.to_owned(),
+                }
             }
             None => {
-                let absolute =
-                    std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| path.display().to_string());
-                DatasetName { namespace: "file".to_owned(), name: absolute }
+                let absolute = std::path::absolute(path)
+                    .map_or_else(|_| path.to_owned(), |path| path.display().to_string());
+                DatasetName {
+                    namespace: "file".to_owned(),
+                    name: absolute,
+                }
             }
         }
     }
 
     /// Of a source whose files are not known, as of a run that failed before.
     fn of_source(name: &str) -> DatasetName {
-        DatasetName { namespace: "forebay".to_owned(), name: name.to_owned() }
+        DatasetName {
+            namespace: "forebay".to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     fn dataset(&self) -> Value {
@@ -68,7 +80,10 @@ pub(super) struct EventData<'a> {
 
 impl EventData<'_> {
     fn name(&self, source: &str) -> DatasetName {
-        let folder = self.seen.get(source).and_then(|seen| seen.folder.as_deref());
+        let folder = self
+            .seen
+            .get(source)
+            .and_then(|seen| seen.folder.as_deref());
         folder.map_or_else(|| DatasetName::of_source(source), DatasetName::of_path)
     }
 
@@ -81,26 +96,46 @@ impl EventData<'_> {
             facets.add_schema(columns.map(|(name, kind)| (name.as_str(), kind.as_str())));
             dataset["facets"] = facets.into_value();
             let mut facets = Facets::default();
-            if let Some(SeenSource { spans, rows, bytes, .. }) = self.seen.get(source) {
+            if let Some(SeenSource {
+                spans, rows, bytes, ..
+            }) = self.seen.get(source)
+            {
                 let profile = self.profiles.get(source);
-                facets.add("dataQualityMetrics", quality_metrics(*rows, *bytes, *spans, profile));
+                facets.add(
+                    "dataQualityMetrics",
+                    quality_metrics(*rows, *bytes, *spans, profile),
+                );
             }
             let is_about = |step: &str| {
                 let node = step.rsplit_once('.').map_or(step, |(node, _)| node);
                 sources_of(self.pipeline, node).contains(source)
             };
-            let rules: Vec<_> = self.rules.iter().filter(|rule| is_about(&rule.step)).collect();
+            let rules: Vec<_> = self
+                .rules
+                .iter()
+                .filter(|rule| is_about(&rule.step))
+                .collect();
             facets.add_assertions(&rules);
             dataset["inputFacets"] = facets.into_value();
             dataset
         };
-        self.pipeline.sources.iter().map(|source| input(&source.name)).collect()
+        self.pipeline
+            .sources
+            .iter()
+            .map(|source| input(&source.name))
+            .collect()
     }
 
     /// The datasets that were written: outputs, forecasts and models.
     pub fn outputs(&self) -> Vec<Value> {
-        let Some(report) = self.report else { return Vec::new() };
-        let mut outputs: Vec<Value> = report.outputs.iter().map(|output| self.output(output)).collect();
+        let Some(report) = self.report else {
+            return Vec::new();
+        };
+        let mut outputs: Vec<Value> = report
+            .outputs
+            .iter()
+            .map(|output| self.output(output))
+            .collect();
         for forecast in &report.forecasts {
             let mut dataset = DatasetName::of_path(&forecast.path).dataset();
             let mut facets = Facets::default();
@@ -108,29 +143,47 @@ impl EventData<'_> {
             dataset["outputFacets"] = facets.into_value();
             outputs.push(dataset);
         }
-        outputs.extend(report.models.iter().map(|model| DatasetName::of_path(&model.path).dataset()));
+        outputs.extend(
+            report
+                .models
+                .iter()
+                .map(|model| DatasetName::of_path(&model.path).dataset()),
+        );
         outputs
     }
 
     fn output(&self, output: &OutputReport) -> Value {
         let mut dataset = DatasetName::of_path(&output.path).dataset();
         let mut facets = Facets::default();
-        facets.add_schema(output.columns.iter().map(|column| (column.name.as_str(), column.data_type.as_str())));
+        facets.add_schema(
+            output
+                .columns
+                .iter()
+                .map(|column| (column.name.as_str(), column.data_type.as_str())),
+        );
         let mut fields = serde_json::Map::new();
-        for column in output.columns.iter().filter(|column| !column.from.is_empty()) {
+        for column in output
+            .columns
+            .iter()
+            .filter(|column| !column.from.is_empty())
+        {
             let origins = column.from.iter().map(|origin| {
                 let mut field = self.name(&origin.source).dataset();
                 field["field"] = origin.column.as_str().into();
                 field
             });
-            fields.insert(column.name.clone(), json!({ "inputFields": origins.collect::<Vec<_>>() }));
+            fields.insert(
+                column.name.clone(),
+                json!({ "inputFields": origins.collect::<Vec<_>>() }),
+            );
         }
         if !fields.is_empty() {
             facets.add("columnLineage", json!({ "fields": fields }));
         }
         dataset["facets"] = facets.into_value();
         let mut facets = Facets::default();
-        let counts = json!({ "rowCount": output.rows, "size": output.bytes, "fileCount": output.files });
+        let counts =
+            json!({ "rowCount": output.rows, "size": output.bytes, "fileCount": output.files });
         facets.add("outputStatistics", counts);
         dataset["outputFacets"] = facets.into_value();
         dataset
@@ -147,7 +200,9 @@ fn sources_of(pipeline: &Pipeline, node: &str) -> BTreeSet<String> {
         match pipeline.node(&name).map(|node| &node.input) {
             Some(NodeInput::From(from)) => open.push(from.clone()),
             Some(NodeInput::Union(of)) => open.extend(of.iter().cloned()),
-            Some(NodeInput::Sql(_)) => open.extend(pipeline.sources.iter().map(|source| source.name.clone())),
+            Some(NodeInput::Sql(_)) => {
+                open.extend(pipeline.sources.iter().map(|source| source.name.clone()))
+            }
             None => drop(found.insert(name)),
         }
     }
@@ -165,9 +220,15 @@ mod tests {
             (namespace, name)
         };
         let expected = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
-        assert_eq!(name("s3://lake/features/demand/"), expected("s3://lake", "features/demand"));
+        assert_eq!(
+            name("s3://lake/features/demand/"),
+            expected("s3://lake", "features/demand")
+        );
         assert_eq!(name("s3://lake"), expected("s3://lake", "/"));
         assert_eq!(name("/data/demand"), expected("file", "/data/demand"));
-        assert_eq!(name("file:///data/demand"), expected("file", "/data/demand"));
+        assert_eq!(
+            name("file:///data/demand"),
+            expected("file", "/data/demand")
+        );
     }
 }

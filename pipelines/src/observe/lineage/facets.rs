@@ -4,7 +4,10 @@ use forebay_run::{ColumnProfile, DatasetProfile, ExpectationReport};
 use serde_json::{Map, Value, json};
 
 /// What made an event.
-pub(super) const PRODUCER: &str = concat!("https://github.com/forebay/forebay/tree/v", env!("CARGO_PKG_VERSION"));
+pub(super) const PRODUCER: &str = concat!(
+    "https://github.com/forebay/forebay/tree/v",
+    env!("CARGO_PKG_VERSION")
+);
 
 /// Where schemas lie.
 const SPEC: &str = "https://openlineage.io/spec";
@@ -46,7 +49,9 @@ impl Facets {
 
     /// Adds names and types of columns, where there are any.
     pub fn add_schema<'a>(&mut self, columns: impl Iterator<Item = (&'a str, &'a str)>) {
-        let fields: Vec<Value> = columns.map(|(name, kind)| json!({ "name": name, "type": kind })).collect();
+        let fields: Vec<Value> = columns
+            .map(|(name, kind)| json!({ "name": name, "type": kind }))
+            .collect();
         if !fields.is_empty() {
             self.add("schema", json!({ "fields": fields }));
         }
@@ -62,7 +67,8 @@ impl Facets {
                 "sql" => "custom_sql",
                 other => other,
             };
-            let mut assertion = json!({ "assertion": kind, "name": rule.rule, "success": rule.holds });
+            let mut assertion =
+                json!({ "assertion": kind, "name": rule.rule, "success": rule.holds });
             if !rule.found.is_empty() {
                 assertion["actual"] = rule.found.as_str().into();
             }
@@ -72,7 +78,10 @@ impl Facets {
             assertion
         };
         if !rules.is_empty() {
-            self.add("dataQualityAssertions", json!({ "assertions": rules.iter().map(assertion).collect::<Vec<_>>() }));
+            self.add(
+                "dataQualityAssertions",
+                json!({ "assertions": rules.iter().map(assertion).collect::<Vec<_>>() }),
+            );
         }
     }
 
@@ -85,15 +94,25 @@ impl Facets {
 fn column_of(rule: &str) -> Option<&str> {
     let (kind, rest) = rule.split_once(": ")?;
     let column = rest.split([' ', ',', ':']).next()?;
-    let is_one = ["not_null", "range", "in_set", "fresh", "unique"].contains(&kind) && !rest.contains(',');
+    let is_one =
+        ["not_null", "range", "in_set", "fresh", "unique"].contains(&kind) && !rest.contains(',');
     (is_one && !column.is_empty()).then_some(column)
 }
 
 /// The metrics of an input: its size, and what a profile knows of its columns.
-pub(super) fn quality_metrics(rows: Option<u64>, bytes: u64, files: usize, profile: Option<&DatasetProfile>) -> Value {
-    let columns = profile.map(|profile| profile.columns.as_slice()).unwrap_or_default();
-    let columns: Map<String, Value> =
-        columns.iter().map(|column| (column.name.clone(), column_metrics(column))).collect();
+pub(super) fn quality_metrics(
+    rows: Option<u64>,
+    bytes: u64,
+    files: usize,
+    profile: Option<&DatasetProfile>,
+) -> Value {
+    let columns = profile
+        .map(|profile| profile.columns.as_slice())
+        .unwrap_or_default();
+    let columns: Map<String, Value> = columns
+        .iter()
+        .map(|column| (column.name.clone(), column_metrics(column)))
+        .collect();
     let mut metrics = json!({ "bytes": bytes, "fileCount": files, "columnMetrics": columns });
     if let Some(rows) = rows {
         metrics["rowCount"] = rows.into();
@@ -106,7 +125,9 @@ fn column_metrics(column: &ColumnProfile) -> Value {
     if let Some(distinct) = column.distinct {
         metrics["distinctCount"] = distinct.into();
     }
-    let Some(numeric) = &column.numeric else { return metrics };
+    let Some(numeric) = &column.numeric else {
+        return metrics;
+    };
     metrics["count"] = json!(numeric.count as f64);
     for (name, value) in [("min", numeric.min), ("max", numeric.max)] {
         if let Some(value) = value {
@@ -118,10 +139,18 @@ fn column_metrics(column: &ColumnProfile) -> Value {
     }
     if let [_, ..] = numeric.quantiles.as_slice() {
         let last = numeric.quantiles.len() - 1;
-        let quantile =
-            |percent: usize| (format!("{}", percent as f64 / 100.0), numeric.quantiles[percent * last / 100]);
-        metrics["quantiles"] =
-            json!([25, 50, 75].map(quantile).into_iter().collect::<std::collections::BTreeMap<_, _>>());
+        let quantile = |percent: usize| {
+            (
+                format!("{}", percent as f64 / 100.0),
+                numeric.quantiles[percent * last / 100],
+            )
+        };
+        metrics["quantiles"] = json!(
+            [25, 50, 75]
+                .map(quantile)
+                .into_iter()
+                .collect::<std::collections::BTreeMap<_, _>>()
+        );
     }
     metrics
 }

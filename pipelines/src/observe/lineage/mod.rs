@@ -50,10 +50,20 @@ struct CurrentRun {
 impl LineageObserver {
     /// Where lineage is asked for.
     pub fn new(flag: Option<&str>) -> Result<Option<LineageObserver>> {
-        let Some(settings) = LineageSettings::resolve(flag)? else { return Ok(None) };
+        let Some(settings) = LineageSettings::resolve(flag)? else {
+            return Ok(None);
+        };
         let (session, run_id) = (OnceLock::new(), OnceLock::new());
         let (current, seen, judged) = Default::default();
-        Ok(Some(LineageObserver { settings, out: Outbox::new(), session, run_id, current, seen, judged }))
+        Ok(Some(LineageObserver {
+            settings,
+            out: Outbox::new(),
+            session,
+            run_id,
+            current,
+            seen,
+            judged,
+        }))
     }
 
     fn current(&self) -> MutexGuard<'_, Option<CurrentRun>> {
@@ -68,7 +78,12 @@ impl LineageObserver {
         self.judged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn event(&self, kind: &str, run: &CurrentRun, ended: Option<Result<&RunReport, &Fault>>) -> Value {
+    fn event(
+        &self,
+        kind: &str,
+        run: &CurrentRun,
+        ended: Option<Result<&RunReport, &Fault>>,
+    ) -> Value {
         let report = ended.and_then(Result::ok);
         let session = self.session.get();
         let known = |report: &RunReport| {
@@ -77,7 +92,8 @@ impl LineageObserver {
         };
         let columns = report.and_then(known).unwrap_or_default();
         let seen = self.seen().clone();
-        let profiles = report.and_then(|report| source_profiles(session?, &run.pipeline, report).ok());
+        let profiles =
+            report.and_then(|report| source_profiles(session?, &run.pipeline, report).ok());
         let judged = self.judged().rules().to_vec();
         let data = EventData {
             pipeline: &run.pipeline,
@@ -90,20 +106,37 @@ impl LineageObserver {
         let mut facets = Facets::default();
         let engine = json!({ "version": env!("CARGO_PKG_VERSION"), "name": "forebay" });
         facets.add("processing_engine", engine);
-        let interval = run.interval.as_ref().and_then(|interval| instant(&interval.from).zip(instant(&interval.to)));
+        let interval = run
+            .interval
+            .as_ref()
+            .and_then(|interval| instant(&interval.from).zip(instant(&interval.to)));
         if let Some((from, to)) = interval {
-            facets.add("nominalTime", json!({ "nominalStartTime": from, "nominalEndTime": to }));
+            facets.add(
+                "nominalTime",
+                json!({ "nominalStartTime": from, "nominalEndTime": to }),
+            );
         }
-        if let Some(ParentRun { namespace, job, run }) = &self.settings.parent {
+        if let Some(ParentRun {
+            namespace,
+            job,
+            run,
+        }) = &self.settings.parent
+        {
             let job = json!({ "namespace": namespace, "name": job });
             facets.add("parent", json!({ "run": { "runId": run }, "job": job }));
         }
         if let Some(Err(fault)) = ended {
             let message = format!("{}: {}", fault.code().name, fault.message());
-            facets.add("errorMessage", json!({ "message": message, "programmingLanguage": "RUST" }));
+            facets.add(
+                "errorMessage",
+                json!({ "message": message, "programmingLanguage": "RUST" }),
+            );
         }
         let mut job = Facets::default();
-        job.add("jobType", json!({ "processingType": "BATCH", "integration": "FOREBAY", "jobType": "PIPELINE" }));
+        job.add(
+            "jobType",
+            json!({ "processingType": "BATCH", "integration": "FOREBAY", "jobType": "PIPELINE" }),
+        );
         json!({
             "eventType": kind,
             "eventTime": format_utc(Timestamp::now()),
@@ -127,23 +160,38 @@ impl RunObserver for LineageObserver {
             LineageTarget::Service { url, headers } => {
                 let client = WebClient::new(observed.session.io(), "the lineage service", headers)?;
                 self.out.start(observed.watch, move |events: Vec<Value>| {
-                    let post = |event: &Value| client.post(&url, "application/json", event.to_string().into_bytes());
+                    let post = |event: &Value| {
+                        client.post(&url, "application/json", event.to_string().into_bytes())
+                    };
                     events.iter().try_for_each(|event| post(event).map(drop))
                 })
             }
-            LineageTarget::File(path) => self.out.start(observed.watch, move |events: Vec<Value>| {
-                let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
-                let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-                let file = folder.and_then(|()| std::fs::OpenOptions::new().create(true).append(true).open(&path));
-                let written = file.and_then(|mut file| file.write_all(lines.as_bytes()));
-                written.map_err(|error| Fault::disk("the file of lineage events cannot be written", error))
-            }),
+            LineageTarget::File(path) => {
+                self.out.start(observed.watch, move |events: Vec<Value>| {
+                    let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+                    let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+                    let file = folder.and_then(|()| {
+                        std::fs::OpenOptions::new()
+                            .create(true)
+                            .append(true)
+                            .open(&path)
+                    });
+                    let written = file.and_then(|mut file| file.write_all(lines.as_bytes()));
+                    written.map_err(|error| {
+                        Fault::disk("the file of lineage events cannot be written", error)
+                    })
+                })
+            }
         }
     }
 
     fn run_begins(&self, pipeline: &Pipeline, interval: Option<&Interval>) {
         let id = run_uuid(self.run_id.get(), &pipeline.name, interval);
-        let run = CurrentRun { id, pipeline: pipeline.clone(), interval: interval.cloned() };
+        let run = CurrentRun {
+            id,
+            pipeline: pipeline.clone(),
+            interval: interval.cloned(),
+        };
         *self.judged() = JudgedRules::default();
         self.out.send(self.event("START", &run, None));
         *self.current() = Some(run);
@@ -151,13 +199,29 @@ impl RunObserver for LineageObserver {
 
     fn on_event(&self, event: &Event) {
         self.judged().hear(event);
-        let Event::Discovered { source, spans, rows, bytes, folder } = event else { return };
-        let seen = SeenSource { folder: folder.clone(), spans: *spans, rows: *rows, bytes: *bytes };
+        let Event::Discovered {
+            source,
+            spans,
+            rows,
+            bytes,
+            folder,
+        } = event
+        else {
+            return;
+        };
+        let seen = SeenSource {
+            folder: folder.clone(),
+            spans: *spans,
+            rows: *rows,
+            bytes: *bytes,
+        };
         self.seen().insert(source.clone(), seen);
     }
 
     fn run_ends(&self, ended: Result<&RunReport, &Fault>) {
-        let Some(run) = self.current().take() else { return };
+        let Some(run) = self.current().take() else {
+            return;
+        };
         let kind = match ended {
             Ok(_) => "COMPLETE",
             Err(fault) if fault.code() == codes::INTERRUPTED => "ABORT",
@@ -175,7 +239,8 @@ impl RunObserver for LineageObserver {
 fn run_uuid(run_id: Option<&String>, pipeline: &str, interval: Option<&Interval>) -> String {
     let bits = match run_id {
         Some(run_id) => {
-            let id = ContentId::of(json!([run_id, pipeline, interval]).to_string().as_bytes()).to_string();
+            let id = ContentId::of(json!([run_id, pipeline, interval]).to_string().as_bytes())
+                .to_string();
             u128::from_str_radix(&id, 16).unwrap_or_default()
         }
         None => fastrand::u128(..),
@@ -184,26 +249,48 @@ fn run_uuid(run_id: Option<&String>, pipeline: &str, interval: Option<&Interval>
     let version: u128 = if run_id.is_some() { 8 } else { 4 };
     let bits = bits & !(0xf << 76) & !(0x3 << 62) | version << 76 | 0x2 << 62;
     let hex = format!("{bits:032x}");
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+    [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ]
+    .join("-")
 }
 
 /// An end of an interval as an instant: dates and times without a zone are in UTC. `None` where times are numbers.
 fn instant(text: &str) -> Option<String> {
     let civil = |text: &str| text.parse::<DateTime>().ok().map(|time| format!("{time}Z"));
-    text.parse::<Timestamp>().ok().map(format_utc).or_else(|| civil(text))
+    text.parse::<Timestamp>()
+        .ok()
+        .map(format_utc)
+        .or_else(|| civil(text))
 }
 
 /// The columns of an artifact's sources, with their types.
-fn artifact_columns(io: &StorageClient, artifact: &str) -> Result<BTreeMap<String, Vec<(String, String)>>> {
-    let bytes = io.get(&io.resolve(artifact)?.join("artifact.json"))?.unwrap_or_default();
+fn artifact_columns(
+    io: &StorageClient,
+    artifact: &str,
+) -> Result<BTreeMap<String, Vec<(String, String)>>> {
+    let bytes = io
+        .get(&io.resolve(artifact)?.join("artifact.json"))?
+        .unwrap_or_default();
     let artifact: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    let text = |kind: &Value| kind.as_str().map_or_else(|| kind.to_string(), str::to_owned);
+    let text = |kind: &Value| {
+        kind.as_str()
+            .map_or_else(|| kind.to_string(), str::to_owned)
+    };
     let columns = |source: &Value| -> Vec<(String, String)> {
         let columns = source["columns"].as_object().into_iter().flatten();
-        columns.map(|(name, kind)| (name.clone(), text(kind))).collect()
+        columns
+            .map(|(name, kind)| (name.clone(), text(kind)))
+            .collect()
     };
     let sources = artifact["sources"].as_object().into_iter().flatten();
-    Ok(sources.map(|(name, source)| (name.clone(), columns(source))).collect())
+    Ok(sources
+        .map(|(name, source)| (name.clone(), columns(source)))
+        .collect())
 }
 
 /// Profiles that the run has learned of sources as they are: those of `profile` steps that come first.
@@ -227,15 +314,25 @@ mod tests {
 
     #[test]
     fn runs_with_a_name_have_the_same_uuid_again() {
-        let interval = |to: &str| Interval { from: "2016-05-21".to_owned(), to: to.to_owned() };
-        let named = |name: &str, to: &str| run_uuid(Some(&name.to_owned()), "demand", Some(&interval(to)));
+        let interval = |to: &str| Interval {
+            from: "2016-05-21".to_owned(),
+            to: to.to_owned(),
+        };
+        let named =
+            |name: &str, to: &str| run_uuid(Some(&name.to_owned()), "demand", Some(&interval(to)));
         let id = named("night", "2016-05-22");
         assert_eq!(named("night", "2016-05-22"), id);
         assert_ne!(named("night", "2016-05-23"), id);
         assert_ne!(named("other", "2016-05-22"), id);
-        assert_ne!(run_uuid(None, "demand", None), run_uuid(None, "demand", None));
+        assert_ne!(
+            run_uuid(None, "demand", None),
+            run_uuid(None, "demand", None)
+        );
         let parts: Vec<usize> = id.split('-').map(str::len).collect();
-        assert!(parts == [8, 4, 4, 4, 12] && &id[14..15] == "8" && "89ab".contains(&id[19..20]), "{id}");
+        assert!(
+            parts == [8, 4, 4, 4, 12] && &id[14..15] == "8" && "89ab".contains(&id[19..20]),
+            "{id}"
+        );
     }
 
     #[test]

@@ -24,7 +24,10 @@ pub(super) enum LineageTarget {
     /// Events are appended, one a line.
     File(PathBuf),
     /// Each event is posted.
-    Service { url: String, headers: Vec<(String, String)> },
+    Service {
+        url: String,
+        headers: Vec<(String, String)>,
+    },
 }
 
 /// The run that started this one, as `OPENLINEAGE_PARENT_ID` names it: namespace, job and run, between slashes.
@@ -36,13 +39,18 @@ pub(super) struct ParentRun {
 }
 
 fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+    std::env::var(name)
+        .ok()
+        .map(|value| value.trim().to_owned())
+        .filter(|value| !value.is_empty())
 }
 
 impl LineageSettings {
     /// From a flag, else from the environment; `None` where there are to be no events.
     pub fn resolve(flag: Option<&str>) -> Result<Option<LineageSettings>> {
-        let is_off = || variable("OPENLINEAGE_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        let is_off = || {
+            variable("OPENLINEAGE_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        };
         let to = match flag {
             Some(flag) => LineageTarget::parse(flag)?,
             None if is_off() => return Ok(None),
@@ -64,7 +72,11 @@ impl ParentRun {
     fn parse(text: &str) -> Option<ParentRun> {
         let mut parts = text.rsplitn(3, '/').map(str::to_owned);
         let (run, job, namespace) = (parts.next()?, parts.next()?, parts.next()?);
-        Some(ParentRun { namespace, job, run })
+        Some(ParentRun {
+            namespace,
+            job,
+            run,
+        })
     }
 }
 
@@ -73,20 +85,33 @@ impl LineageTarget {
         if let Some((scheme, rest)) = text.split_once("://") {
             return match scheme {
                 "http" | "https" => {
-                    let has_path = rest.split_once('/').is_some_and(|(_, path)| !path.is_empty());
-                    let endpoint = variable("OPENLINEAGE_ENDPOINT").unwrap_or_else(|| PATH.to_owned());
+                    let has_path = rest
+                        .split_once('/')
+                        .is_some_and(|(_, path)| !path.is_empty());
+                    let endpoint =
+                        variable("OPENLINEAGE_ENDPOINT").unwrap_or_else(|| PATH.to_owned());
                     let url = match has_path {
                         true => text.to_owned(),
-                        false => format!("{}/{}", text.trim_end_matches('/'), endpoint.trim_start_matches('/')),
+                        false => format!(
+                            "{}/{}",
+                            text.trim_end_matches('/'),
+                            endpoint.trim_start_matches('/')
+                        ),
                     };
                     let key = variable("OPENLINEAGE_API_KEY");
-                    let headers = key.map(|key| ("Authorization".to_owned(), format!("Bearer {key}")));
-                    Ok(LineageTarget::Service { url, headers: headers.into_iter().collect() })
+                    let headers =
+                        key.map(|key| ("Authorization".to_owned(), format!("Bearer {key}")));
+                    Ok(LineageTarget::Service {
+                        url,
+                        headers: headers.into_iter().collect(),
+                    })
                 }
                 "file" => Ok(LineageTarget::File(PathBuf::from(rest))),
                 _ => {
-                    let message = "the address for lineage events is neither http:// or https:// nor a file";
-                    Err(Fault::new(codes::BAD_VALUE, message).hint("write `--lineage http://127.0.0.1:5000`"))
+                    let message =
+                        "the address for lineage events is neither http:// or https:// nor a file";
+                    Err(Fault::new(codes::BAD_VALUE, message)
+                        .hint("write `--lineage http://127.0.0.1:5000`"))
                 }
             };
         }
@@ -105,8 +130,14 @@ mod tests {
             job: "nightly.forecast".to_owned(),
             run: "0197".to_owned(),
         };
-        assert_eq!(ParentRun::parse("airflow/nightly.forecast/0197"), Some(parent("airflow")));
-        assert_eq!(ParentRun::parse("s3://a/b/nightly.forecast/0197"), Some(parent("s3://a/b")));
+        assert_eq!(
+            ParentRun::parse("airflow/nightly.forecast/0197"),
+            Some(parent("airflow"))
+        );
+        assert_eq!(
+            ParentRun::parse("s3://a/b/nightly.forecast/0197"),
+            Some(parent("s3://a/b"))
+        );
         assert_eq!(ParentRun::parse("nightly.forecast/0197"), None);
     }
 
@@ -121,7 +152,9 @@ mod tests {
         assert_eq!(url("https://host/custom"), "https://host/custom");
         for (text, expected) in [("file:///tmp/a", "/tmp/a"), ("a/b.jsonl", "a/b.jsonl")] {
             let parsed = LineageTarget::parse(text);
-            assert!(matches!(parsed, Ok(LineageTarget::File(path)) if path.as_os_str() == expected));
+            assert!(
+                matches!(parsed, Ok(LineageTarget::File(path)) if path.as_os_str() == expected)
+            );
         }
         assert!(LineageTarget::parse("kafka://host").is_err());
     }

@@ -45,17 +45,25 @@ struct ServerRun {
 }
 
 fn pairs(of: &[(String, String)]) -> Vec<Value> {
-    of.iter().map(|(key, value)| json!({ "key": key, "value": value })).collect()
+    of.iter()
+        .map(|(key, value)| json!({ "key": key, "value": value }))
+        .collect()
 }
 
 fn text(answer: &Value, pointer: &str) -> Result<String> {
     let found = answer.pointer(pointer).and_then(Value::as_str);
-    found.map(str::to_owned).ok_or_else(|| Fault::new(codes::STORAGE, "MLflow's answer cannot be understood"))
+    found
+        .map(str::to_owned)
+        .ok_or_else(|| Fault::new(codes::STORAGE, "MLflow's answer cannot be understood"))
 }
 
 impl TrackingClient {
     pub fn new(web: WebClient) -> TrackingClient {
-        TrackingClient { web, experiments: BTreeMap::new(), runs: BTreeMap::new() }
+        TrackingClient {
+            web,
+            experiments: BTreeMap::new(),
+            runs: BTreeMap::new(),
+        }
     }
 
     /// Tells the server of these messages, in order; metrics that follow each other go together.
@@ -63,18 +71,26 @@ impl TrackingClient {
         let mut metrics: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for message in messages {
             match message {
-                TrackingMessage::Metrics { sink, step, millis, values } => {
+                TrackingMessage::Metrics {
+                    sink,
+                    step,
+                    millis,
+                    values,
+                } => {
                     // JSON has neither NaN nor infinities.
                     let values = values.into_iter().filter(|(_, value)| value.is_finite());
-                    let metric =
-                        |(key, value)| json!({ "key": key, "value": value, "timestamp": millis, "step": step });
+                    let metric = |(key, value)| json!({ "key": key, "value": value, "timestamp": millis, "step": step });
                     metrics.entry(sink).or_default().extend(values.map(metric));
                 }
                 TrackingMessage::Begin(run) => {
                     self.log_metrics(std::mem::take(&mut metrics))?;
                     self.begin(run)?;
                 }
-                TrackingMessage::End { status, millis, tags } => {
+                TrackingMessage::End {
+                    status,
+                    millis,
+                    tags,
+                } => {
                     self.log_metrics(std::mem::take(&mut metrics))?;
                     self.end(status, millis, &tags)?;
                 }
@@ -84,11 +100,23 @@ impl TrackingClient {
     }
 
     fn begin(&mut self, run: NewTraining) -> Result<()> {
-        let NewTraining { server, sink, training, experiment, millis, parameters, mut tags } = run;
+        let NewTraining {
+            server,
+            sink,
+            training,
+            experiment,
+            millis,
+            parameters,
+            mut tags,
+        } = run;
         let api = format!("{}/api/2.0/mlflow", server.trim_end_matches('/'));
         let experiment_id = self.experiment(&api, &experiment)?;
         if let Some(id) = self.interrupted_run(&api, &experiment_id, &training)? {
-            self.post(&api, "runs/update", &json!({ "run_id": id, "status": "RUNNING" }))?;
+            self.post(
+                &api,
+                "runs/update",
+                &json!({ "run_id": id, "status": "RUNNING" }),
+            )?;
             self.runs.insert(sink, ServerRun { api, id });
             return Ok(());
         }
@@ -99,28 +127,54 @@ impl TrackingClient {
             "start_time": millis,
             "tags": pairs(&tags),
         });
-        let id = text(&self.post(&api, "runs/create", &create)?, "/run/info/run_id")?;
-        self.post(&api, "runs/log-batch", &json!({ "run_id": id, "params": pairs(&parameters) }))?;
+        let id = text(
+            &self.post(&api, "runs/create", &create)?,
+            "/run/info/run_id",
+        )?;
+        self.post(
+            &api,
+            "runs/log-batch",
+            &json!({ "run_id": id, "params": pairs(&parameters) }),
+        )?;
         self.runs.insert(sink, ServerRun { api, id });
         Ok(())
     }
 
     fn log_metrics(&self, metrics: BTreeMap<String, Vec<Value>>) -> Result<()> {
         for (sink, metrics) in metrics {
-            let Some(ServerRun { api, id }) = self.runs.get(&sink) else { continue };
+            let Some(ServerRun { api, id }) = self.runs.get(&sink) else {
+                continue;
+            };
             for metrics in metrics.chunks(METRICS_MAX) {
-                self.post(api, "runs/log-batch", &json!({ "run_id": id, "metrics": metrics }))?;
+                self.post(
+                    api,
+                    "runs/log-batch",
+                    &json!({ "run_id": id, "metrics": metrics }),
+                )?;
             }
         }
         Ok(())
     }
 
-    fn end(&mut self, status: &str, millis: i64, tags: &[(String, Vec<(String, String)>)]) -> Result<()> {
+    fn end(
+        &mut self,
+        status: &str,
+        millis: i64,
+        tags: &[(String, Vec<(String, String)>)],
+    ) -> Result<()> {
         for (sink, ServerRun { api, id }) in std::mem::take(&mut self.runs) {
             if let Some((_, tags)) = tags.iter().find(|(of, _)| *of == sink) {
-                self.post(&api, "runs/log-batch", &json!({ "run_id": id, "tags": pairs(tags) }))?;
+                self.post(
+                    &api,
+                    "runs/log-batch",
+                    &json!({ "run_id": id, "tags": pairs(tags) }),
+                )?;
             }
-            self.post(&api, "runs/update", &json!({ "run_id": id, "status": status, "end_time": millis }))?;
+            self.post(
+                &api,
+                "runs/update",
+                &json!({ "run_id": id, "status": status, "end_time": millis }),
+            )?;
         }
         Ok(())
     }
@@ -135,32 +189,54 @@ impl TrackingClient {
         let url = format!("{api}/experiments/get-by-name?experiment_name={encoded}");
         let answer = self.web.send("GET", &url, "application/json", Vec::new())?;
         let id = match answer.status {
-            404 => text(&self.post(api, "experiments/create", &json!({ "name": name }))?, "/experiment_id")?,
+            404 => text(
+                &self.post(api, "experiments/create", &json!({ "name": name }))?,
+                "/experiment_id",
+            )?,
             200..=299 => text(&parse(&answer.body)?, "/experiment/experiment_id")?,
-            status => return Err(Fault::new(codes::STORAGE, format!("MLflow answered {status}"))),
+            status => {
+                return Err(Fault::new(
+                    codes::STORAGE,
+                    format!("MLflow answered {status}"),
+                ));
+            }
         };
         self.experiments.insert(key, id.clone());
         Ok(id)
     }
 
     /// The run of a training that was cut off.
-    fn interrupted_run(&self, api: &str, experiment: &str, training: &str) -> Result<Option<String>> {
-        let filter = format!("tags.`{TRAINING_TAG}` = '{training}' AND attributes.status != 'FINISHED'");
+    fn interrupted_run(
+        &self,
+        api: &str,
+        experiment: &str,
+        training: &str,
+    ) -> Result<Option<String>> {
+        let filter =
+            format!("tags.`{TRAINING_TAG}` = '{training}' AND attributes.status != 'FINISHED'");
         let search = json!({ "experiment_ids": [experiment], "filter": filter, "max_results": 1 });
         let found = self.post(api, "runs/search", &search)?;
-        Ok(found.pointer("/runs/0/info/run_id").and_then(Value::as_str).map(str::to_owned))
+        Ok(found
+            .pointer("/runs/0/info/run_id")
+            .and_then(Value::as_str)
+            .map(str::to_owned))
     }
 
     fn post(&self, api: &str, what: &str, body: &Value) -> Result<Value> {
         let url = format!("{api}/{what}");
-        parse(&self.web.post(&url, "application/json", body.to_string().into_bytes())?)
+        parse(
+            &self
+                .web
+                .post(&url, "application/json", body.to_string().into_bytes())?,
+        )
     }
 }
 
 fn parse(body: &[u8]) -> Result<Value> {
     match body {
         [] => Ok(Value::Null),
-        body => serde_json::from_slice(body)
-            .map_err(|error| Fault::new(codes::STORAGE, "MLflow's answer cannot be understood").cause(error)),
+        body => serde_json::from_slice(body).map_err(|error| {
+            Fault::new(codes::STORAGE, "MLflow's answer cannot be understood").cause(error)
+        }),
     }
 }

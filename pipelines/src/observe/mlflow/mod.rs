@@ -71,7 +71,10 @@ enum TrackingMessage {
 }
 
 fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+    std::env::var(name)
+        .ok()
+        .map(|value| value.trim().to_owned())
+        .filter(|value| !value.is_empty())
 }
 
 fn now_millis() -> i64 {
@@ -86,16 +89,27 @@ impl MlflowTracker {
             uri: variable("MLFLOW_TRACKING_URI").filter(|uri| is_server(uri)),
             experiment: variable("MLFLOW_EXPERIMENT_NAME"),
         };
-        MlflowTracker { flags: MlflowTracking::default(), environment }
+        MlflowTracker {
+            flags: MlflowTracking::default(),
+            environment,
+        }
     }
 
     /// The same as flags ask for it.
     pub fn with_flags(self, uri: Option<&str>, experiment: Option<&str>) -> Result<MlflowTracker> {
         if uri.is_some_and(|uri| !is_server(uri)) {
-            let fault = Fault::new(codes::BAD_VALUE, "the address of MLflow is no http:// or https:// URL");
-            return Err(fault.hint("start a server: `mlflow server`, and write `--mlflow http://127.0.0.1:5000`"));
+            let fault = Fault::new(
+                codes::BAD_VALUE,
+                "the address of MLflow is no http:// or https:// URL",
+            );
+            return Err(fault.hint(
+                "start a server: `mlflow server`, and write `--mlflow http://127.0.0.1:5000`",
+            ));
         }
-        let flags = MlflowTracking { uri: uri.map(str::to_owned), experiment: experiment.map(str::to_owned) };
+        let flags = MlflowTracking {
+            uri: uri.map(str::to_owned),
+            experiment: experiment.map(str::to_owned),
+        };
         Ok(MlflowTracker { flags, ..self })
     }
 
@@ -103,23 +117,46 @@ impl MlflowTracker {
     fn tracking(&self, pipeline: &Pipeline, sink: &PipelineSink) -> Result<Option<TrackedSink>> {
         let asked = sink.config.get("mlflow").filter(|asked| !asked.is_null());
         let own: MlflowTracking = match asked.map(MlflowTracking::deserialize) {
-            Some(own) => own.map_err(|error| Fault::internal("tracking of a training").cause(error))?,
+            Some(own) => {
+                own.map_err(|error| Fault::internal("tracking of a training").cause(error))?
+            }
             None => MlflowTracking::default(),
         };
         let [flags, environment] = [&self.flags, &self.environment];
-        let server = flags.uri.as_ref().or(own.uri.as_ref()).or(environment.uri.as_ref());
+        let server = flags
+            .uri
+            .as_ref()
+            .or(own.uri.as_ref())
+            .or(environment.uri.as_ref());
         let Some(server) = server.cloned() else {
-            let message = format!("the training `{}` is not tracked: nothing names a server of MLflow", sink.name);
-            return if asked.is_some() { Err(Fault::new(codes::MISSING_FIELD, message)) } else { Ok(None) };
+            let message = format!(
+                "the training `{}` is not tracked: nothing names a server of MLflow",
+                sink.name
+            );
+            return if asked.is_some() {
+                Err(Fault::new(codes::MISSING_FIELD, message))
+            } else {
+                Ok(None)
+            };
         };
-        let experiment = flags.experiment.as_ref().or(own.experiment.as_ref()).or(environment.experiment.as_ref());
+        let experiment = flags
+            .experiment
+            .as_ref()
+            .or(own.experiment.as_ref())
+            .or(environment.experiment.as_ref());
         let experiment = experiment.unwrap_or(&pipeline.name).clone();
-        Ok(Some(TrackedSink { server, experiment, parameters: parameters(&sink.config) }))
+        Ok(Some(TrackedSink {
+            server,
+            experiment,
+            parameters: parameters(&sink.config),
+        }))
     }
 }
 
 fn is_server(url: &str) -> bool {
-    ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme))
+    ["http://", "https://"]
+        .iter()
+        .any(|scheme| url.starts_with(scheme))
 }
 
 impl TrainingTracker for MlflowTracker {
@@ -143,7 +180,9 @@ impl TrainingTracker for MlflowTracker {
             faults.push(fault);
         }
         for fault in faults {
-            run.watch.on_event(Event::Warning { message: fault.message().to_owned() });
+            run.watch.on_event(Event::Warning {
+                message: fault.message().to_owned(),
+            });
         }
         is_tracked.then(|| Arc::new(trainings) as _)
     }
@@ -152,11 +191,12 @@ impl TrainingTracker for MlflowTracker {
 impl RunTrainings {
     /// Starts to send.
     fn start(&self, run: &TrackedRun<'_>) -> Result<()> {
-        let token =
-            variable("MLFLOW_TRACKING_TOKEN").map(|token| ("Authorization".to_owned(), format!("Bearer {token}")));
+        let token = variable("MLFLOW_TRACKING_TOKEN")
+            .map(|token| ("Authorization".to_owned(), format!("Bearer {token}")));
         let web = WebClient::new(run.io, "MLflow", token.into_iter().collect())?;
         let mut client = TrackingClient::new(web);
-        self.out.start(run.watch, move |messages| client.handle(messages))
+        self.out
+            .start(run.watch, move |messages| client.handle(messages))
     }
 
     fn state(&self) -> MutexGuard<'_, TrackingState> {
@@ -165,7 +205,14 @@ impl RunTrainings {
 
     /// Tells of a training, once; false where it is not tracked.
     fn begin_training(&self, sink: &str) -> bool {
-        let Some(TrackedSink { server, experiment, parameters }) = self.tracked.get(sink) else { return false };
+        let Some(TrackedSink {
+            server,
+            experiment,
+            parameters,
+        }) = self.tracked.get(sink)
+        else {
+            return false;
+        };
         let mut state = self.state();
         if !state.begun.insert(sink.to_owned()) {
             return true;
@@ -177,7 +224,11 @@ impl RunTrainings {
             ("forebay.pipeline".to_owned(), self.pipeline.clone()),
             ("forebay.sink".to_owned(), sink.to_owned()),
         ];
-        tags.extend(self.run_id.as_ref().map(|id| ("forebay.run_id".to_owned(), id.clone())));
+        tags.extend(
+            self.run_id
+                .as_ref()
+                .map(|id| ("forebay.run_id".to_owned(), id.clone())),
+        );
         let training = NewTraining {
             server: server.clone(),
             sink: sink.to_owned(),
@@ -194,7 +245,12 @@ impl RunTrainings {
     fn metrics(&self, sink: &str, step: u64, values: Vec<(String, f64)>) {
         if self.begin_training(sink) {
             let sink = sink.to_owned();
-            self.out.send(TrackingMessage::Metrics { sink, step, millis: now_millis(), values });
+            self.out.send(TrackingMessage::Metrics {
+                sink,
+                step,
+                millis: now_millis(),
+                values,
+            });
         }
     }
 }
@@ -206,18 +262,40 @@ impl TrackedTrainings for RunTrainings {
             Event::TrainingResumed { sink, .. } => {
                 self.begin_training(sink);
             }
-            Event::TrainingStep { sink, step, loss, learning_rate, .. } => {
+            Event::TrainingStep {
+                sink,
+                step,
+                loss,
+                learning_rate,
+                ..
+            } => {
                 let values = [("loss", *loss), ("learning_rate", *learning_rate)];
-                self.metrics(sink, *step, values.map(|(name, value)| (name.to_owned(), value)).into());
+                self.metrics(
+                    sink,
+                    *step,
+                    values.map(|(name, value)| (name.to_owned(), value)).into(),
+                );
             }
-            Event::TrainingEpoch { sink, epoch, wait_seconds, starved_steps, .. } => {
+            Event::TrainingEpoch {
+                sink,
+                epoch,
+                wait_seconds,
+                starved_steps,
+                ..
+            } => {
                 let own = [
                     ("epoch_loss", epoch.loss),
                     ("wait_seconds", *wait_seconds),
                     ("starved_steps", *starved_steps as f64),
                 ];
-                let mut values: Vec<(String, f64)> = own.map(|(name, value)| (name.to_owned(), value)).into();
-                values.extend(epoch.validation.iter().map(|(name, value)| (format!("validation_{name}"), *value)));
+                let mut values: Vec<(String, f64)> =
+                    own.map(|(name, value)| (name.to_owned(), value)).into();
+                values.extend(
+                    epoch
+                        .validation
+                        .iter()
+                        .map(|(name, value)| (format!("validation_{name}"), *value)),
+                );
                 self.metrics(sink, epoch.step, values);
             }
             _ => {}
@@ -230,10 +308,19 @@ impl TrackedTrainings for RunTrainings {
             Err(fault) if fault.code() == codes::INTERRUPTED => "KILLED",
             Err(_) => "FAILED",
         };
-        let models = ended.map(|report| report.models.as_slice()).unwrap_or_default();
+        let models = ended
+            .map(|report| report.models.as_slice())
+            .unwrap_or_default();
         let artifact = ended.ok().and_then(|report| report.artifact.as_deref());
-        let tags = models.iter().map(|model| (model.sink.clone(), model_tags(model, artifact))).collect();
-        self.out.send(TrackingMessage::End { status, millis: now_millis(), tags });
+        let tags = models
+            .iter()
+            .map(|model| (model.sink.clone(), model_tags(model, artifact)))
+            .collect();
+        self.out.send(TrackingMessage::End {
+            status,
+            millis: now_millis(),
+            tags,
+        });
         self.out.close();
     }
 }
@@ -244,9 +331,18 @@ fn model_tags(model: &ModelReport, artifact: Option<&str>) -> Vec<(String, Strin
         ("forebay.model".to_owned(), model.id.clone()),
         ("forebay.path".to_owned(), model.path.clone()),
         ("forebay.rows".to_owned(), learned.rows.to_string()),
-        ("forebay.validation_rows".to_owned(), learned.validation_rows.to_string()),
-        ("forebay.parameters".to_owned(), learned.parameters.to_string()),
-        ("forebay.best_epoch".to_owned(), learned.best_epoch.to_string()),
+        (
+            "forebay.validation_rows".to_owned(),
+            learned.validation_rows.to_string(),
+        ),
+        (
+            "forebay.parameters".to_owned(),
+            learned.parameters.to_string(),
+        ),
+        (
+            "forebay.best_epoch".to_owned(),
+            learned.best_epoch.to_string(),
+        ),
     ];
     tags.extend(artifact.map(|id| ("forebay.artifact".to_owned(), id.to_owned())));
     tags
@@ -254,12 +350,19 @@ fn model_tags(model: &ModelReport, artifact: Option<&str>) -> Vec<(String, Strin
 
 /// The fields of a training's configuration as texts.
 fn parameters(config: &Value) -> Vec<(String, String)> {
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
     let fields = config.as_object().into_iter().flatten();
     let fields = fields.filter(|(name, value)| !value.is_null() && *name != "mlflow");
     let field = |(name, value): (&String, &Value)| {
         let text = text(value);
-        let end = (0..=PARAMETER_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        let end = (0..=PARAMETER_BYTES_MAX.min(text.len()))
+            .rev()
+            .find(|end| text.is_char_boundary(*end))
+            .unwrap_or(0);
         (name.clone(), text[..end].to_owned())
     };
     fields.map(field).collect()

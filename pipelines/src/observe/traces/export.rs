@@ -7,7 +7,9 @@ use forebay_storage::{EventListener, StorageClient, WebClient};
 use prost::Message;
 
 use super::super::outbox::Outbox;
-use super::otlp::{ExportTraceServiceRequest, InstrumentationScope, Resource, ResourceSpans, ScopeSpans, Span};
+use super::otlp::{
+    ExportTraceServiceRequest, InstrumentationScope, Resource, ResourceSpans, ScopeSpans, Span,
+};
 use super::settings::TraceSettings;
 
 impl TraceSettings {
@@ -21,13 +23,26 @@ impl TraceSettings {
         let client = WebClient::new(io, "the collector of traces", self.headers.clone())?;
         let (url, resource) = (self.url.clone(), self.resource.clone());
         spans.start(watch, move |spans| {
-            let scope =
-                InstrumentationScope { name: "forebay".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
-            let spans = vec![ScopeSpans { scope: Some(scope), spans }];
-            let resource = Some(Resource { attributes: resource.clone() });
-            let request =
-                ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { resource, scope_spans: spans }] };
-            client.post(&url, "application/x-protobuf", request.encode_to_vec()).map(drop)
+            let scope = InstrumentationScope {
+                name: "forebay".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            };
+            let spans = vec![ScopeSpans {
+                scope: Some(scope),
+                spans,
+            }];
+            let resource = Some(Resource {
+                attributes: resource.clone(),
+            });
+            let request = ExportTraceServiceRequest {
+                resource_spans: vec![ResourceSpans {
+                    resource,
+                    scope_spans: spans,
+                }],
+            };
+            client
+                .post(&url, "application/x-protobuf", request.encode_to_vec())
+                .map(drop)
         })
     }
 }

@@ -63,14 +63,23 @@ struct OpenSpan {
 
 /// As OTLP has times.
 fn nanos(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl OpenSpan {
     fn new(name: impl Into<String>, parent: Option<u64>, attributes: Vec<KeyValue>) -> OpenSpan {
         let (id, began) = (fastrand::u64(1..), SystemTime::now());
-        OpenSpan { id, parent, name: name.into(), began, attributes, events: Vec::new() }
+        OpenSpan {
+            id,
+            parent,
+            name: name.into(),
+            began,
+            attributes,
+            events: Vec::new(),
+        }
     }
 }
 
@@ -95,21 +104,39 @@ impl SpanRecorder {
         self.end_at(span, SystemTime::now(), more, (SpanKind::Internal, error));
     }
 
-    fn end_at(&self, span: OpenSpan, end: SystemTime, more: Vec<KeyValue>, how: (SpanKind, Option<String>)) {
-        let OpenSpan { id, parent, name, began, mut attributes, events } = span;
+    fn end_at(
+        &self,
+        span: OpenSpan,
+        end: SystemTime,
+        more: Vec<KeyValue>,
+        how: (SpanKind, Option<String>),
+    ) {
+        let OpenSpan {
+            id,
+            parent,
+            name,
+            began,
+            mut attributes,
+            events,
+        } = span;
         attributes.extend(more);
         let (kind, error) = how;
         let span = Span {
             trace_id: self.trace.to_be_bytes().to_vec(),
             span_id: id.to_be_bytes().to_vec(),
-            parent_span_id: parent.map(|parent| parent.to_be_bytes().to_vec()).unwrap_or_default(),
+            parent_span_id: parent
+                .map(|parent| parent.to_be_bytes().to_vec())
+                .unwrap_or_default(),
             name,
             kind: kind.into(),
             start_time_unix_nano: nanos(began),
             end_time_unix_nano: nanos(end.max(began)),
             attributes,
             events,
-            status: error.map(|message| Status { message, code: StatusCode::Error.into() }),
+            status: error.map(|message| Status {
+                message,
+                code: StatusCode::Error.into(),
+            }),
         };
         if !self.out.send(span) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -119,19 +146,42 @@ impl SpanRecorder {
 
 impl RequestListener for SpanRecorder {
     fn on_request(&self, request: StorageRequest) {
-        let RequestSpan { name, attributes, began, end, error } = RequestSpan::of(request);
+        let RequestSpan {
+            name,
+            attributes,
+            began,
+            end,
+            error,
+        } = RequestSpan::of(request);
         let span = OpenSpan::new(name, self.open().current_id(), attributes);
-        self.end_at(OpenSpan { began, ..span }, end, Vec::new(), (SpanKind::Client, error));
+        self.end_at(
+            OpenSpan { began, ..span },
+            end,
+            Vec::new(),
+            (SpanKind::Client, error),
+        );
     }
 }
 
 impl TraceObserver {
     /// Where traces are asked for.
     pub fn new(flag: Option<&str>) -> Result<Option<TraceObserver>> {
-        let Some(settings) = TraceSettings::resolve(flag)? else { return Ok(None) };
-        let trace = settings.parent.map_or_else(|| fastrand::u128(1..), |parent| parent.trace);
-        let spans = SpanRecorder { trace, out: Outbox::new(), dropped: AtomicU64::new(0), open: Mutex::default() };
-        Ok(Some(TraceObserver { settings, spans: Arc::new(spans) }))
+        let Some(settings) = TraceSettings::resolve(flag)? else {
+            return Ok(None);
+        };
+        let trace = settings
+            .parent
+            .map_or_else(|| fastrand::u128(1..), |parent| parent.trace);
+        let spans = SpanRecorder {
+            trace,
+            out: Outbox::new(),
+            dropped: AtomicU64::new(0),
+            open: Mutex::default(),
+        };
+        Ok(Some(TraceObserver {
+            settings,
+            spans: Arc::new(spans),
+        }))
     }
 }
 
@@ -139,7 +189,8 @@ impl RunObserver for TraceObserver {
     fn begin(&self, observed: &ObservedSession<'_>) -> Result<()> {
         let io = observed.session.io();
         io.listen(self.spans.clone());
-        self.settings.send_from(&self.spans.out, io, observed.watch)?;
+        self.settings
+            .send_from(&self.spans.out, io, observed.watch)?;
         let run_id = observed.run_id.map(|id| attribute("forebay.run_id", id));
         let parent = self.settings.parent.map(|parent| parent.span);
         self.spans.open().run = Some(OpenSpan::new("run", parent, run_id.into_iter().collect()));
@@ -150,17 +201,24 @@ impl RunObserver for TraceObserver {
         let mut open = self.spans.open();
         let Some(run) = open.run.as_mut() else { return };
         run.name = format!("run {}", pipeline.name);
-        run.attributes.retain(|attribute| !attribute.key.starts_with("forebay.interval"));
-        run.attributes.push(attribute("forebay.pipeline", pipeline.name.as_str()));
+        run.attributes
+            .retain(|attribute| !attribute.key.starts_with("forebay.interval"));
+        run.attributes
+            .push(attribute("forebay.pipeline", pipeline.name.as_str()));
         if let Some(Interval { from, to }) = interval {
-            run.attributes.push(attribute("forebay.interval.from", from.as_str()));
-            run.attributes.push(attribute("forebay.interval.to", to.as_str()));
+            run.attributes
+                .push(attribute("forebay.interval.from", from.as_str()));
+            run.attributes
+                .push(attribute("forebay.interval.to", to.as_str()));
         }
     }
 
     fn task_context(&self, task: u64) -> Option<TraceContext> {
         let open = self.spans.open();
-        open.tasks.get(&task).map(|span| TraceContext { trace: self.spans.trace, span: span.id })
+        open.tasks.get(&task).map(|span| TraceContext {
+            trace: self.spans.trace,
+            span: span.id,
+        })
     }
 
     fn on_event(&self, event: &Event) {
@@ -169,13 +227,22 @@ impl RunObserver for TraceObserver {
         }
         let mut open = self.spans.open();
         match event {
-            Event::PassStarted { number, label, id, .. } => {
-                let attributes =
-                    vec![attribute("forebay.pass.number", *number as u64), attribute("forebay.pass.id", id.as_str())];
+            Event::PassStarted {
+                number, label, id, ..
+            } => {
+                let attributes = vec![
+                    attribute("forebay.pass.number", *number as u64),
+                    attribute("forebay.pass.id", id.as_str()),
+                ];
                 let parent = open.run.as_ref().map(|run| run.id);
                 open.pass = Some(OpenSpan::new(label, parent, attributes));
             }
-            Event::PassDone { reused, rows, filtered, .. } => {
+            Event::PassDone {
+                reused,
+                rows,
+                filtered,
+                ..
+            } => {
                 let Some(pass) = open.pass.take() else { return };
                 drop(open);
                 let more = vec![
@@ -188,33 +255,70 @@ impl RunObserver for TraceObserver {
             Event::TaskStarted { task, worker, kind } => {
                 let attributes = vec![attribute("forebay.worker", worker.as_str())];
                 let parent = open.current_id();
-                open.tasks.insert(*task, OpenSpan::new(format!("task {kind}"), parent, attributes));
+                open.tasks.insert(
+                    *task,
+                    OpenSpan::new(format!("task {kind}"), parent, attributes),
+                );
             }
-            Event::TaskEnded { task, outcome, rows } => {
-                let Some(task) = open.tasks.remove(task) else { return };
+            Event::TaskEnded {
+                task,
+                outcome,
+                rows,
+            } => {
+                let Some(task) = open.tasks.remove(task) else {
+                    return;
+                };
                 drop(open);
-                let more = vec![attribute("forebay.task.outcome", *outcome), attribute("forebay.rows", *rows)];
+                let more = vec![
+                    attribute("forebay.task.outcome", *outcome),
+                    attribute("forebay.rows", *rows),
+                ];
                 let error = matches!(*outcome, "failed" | "lost").then(|| (*outcome).to_owned());
                 self.spans.end(task, more, error);
             }
-            Event::TrainingEpoch { sink, epoch, seconds, starved_steps, .. } => {
+            Event::TrainingEpoch {
+                sink,
+                epoch,
+                seconds,
+                starved_steps,
+                ..
+            } => {
                 let attributes = vec![
                     attribute("forebay.sink", sink.as_str()),
                     attribute("forebay.training.step", epoch.step),
                     attribute("forebay.training.loss", epoch.loss),
                     attribute("forebay.training.starved_steps", *starved_steps),
                 ];
-                let span = OpenSpan::new(format!("epoch {}", epoch.epoch), open.current_id(), attributes);
+                let span = OpenSpan::new(
+                    format!("epoch {}", epoch.epoch),
+                    open.current_id(),
+                    attributes,
+                );
                 drop(open);
                 let took = Duration::try_from_secs_f64(*seconds).unwrap_or_default();
-                let (end, began) = (span.began, span.began.checked_sub(took).unwrap_or(span.began));
-                self.spans.end_at(OpenSpan { began, ..span }, end, Vec::new(), (SpanKind::Internal, None));
+                let (end, began) = (
+                    span.began,
+                    span.began.checked_sub(took).unwrap_or(span.began),
+                );
+                self.spans.end_at(
+                    OpenSpan { began, ..span },
+                    end,
+                    Vec::new(),
+                    (SpanKind::Internal, None),
+                );
             }
             Event::Warning { message } => {
-                let Some(span) = open.current().filter(|span| span.events.len() < EVENTS_MAX) else { return };
+                let Some(span) = open.current().filter(|span| span.events.len() < EVENTS_MAX)
+                else {
+                    return;
+                };
                 let attributes = vec![attribute("message", message.as_str())];
                 let time_unix_nano = nanos(SystemTime::now());
-                span.events.push(SpanEvent { time_unix_nano, name: "warning".to_owned(), attributes });
+                span.events.push(SpanEvent {
+                    time_unix_nano,
+                    name: "warning".to_owned(),
+                    attributes,
+                });
             }
             _ => {}
         }
@@ -225,10 +329,15 @@ impl RunObserver for TraceObserver {
         let (pass, tasks) = (open.pass.take(), std::mem::take(&mut open.tasks));
         if let Some(run) = open.run.as_mut() {
             match ended {
-                Ok(report) => {
-                    run.attributes.extend(report.artifact.as_ref().map(|id| attribute("forebay.artifact", id.as_str())))
-                }
-                Err(fault) => run.attributes.push(attribute("error.type", fault.code().name)),
+                Ok(report) => run.attributes.extend(
+                    report
+                        .artifact
+                        .as_ref()
+                        .map(|id| attribute("forebay.artifact", id.as_str())),
+                ),
+                Err(fault) => run
+                    .attributes
+                    .push(attribute("error.type", fault.code().name)),
             }
         }
         drop(open);
@@ -250,7 +359,9 @@ impl RunObserver for TraceObserver {
 
 impl TraceObserver {
     fn end_run(&self, error: Option<String>) {
-        let Some(run) = self.spans.open().run.take() else { return };
+        let Some(run) = self.spans.open().run.take() else {
+            return;
+        };
         let more = match self.spans.dropped.load(Ordering::Relaxed) {
             0 => Vec::new(),
             dropped => vec![attribute("forebay.spans_dropped", dropped)],

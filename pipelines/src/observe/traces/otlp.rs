@@ -167,5 +167,10 @@ impl From<f64> for AttributeValue {
 
 /// An attribute.
 pub(super) fn attribute(key: &str, value: impl Into<AttributeValue>) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value.into()) }) }
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue {
+            value: Some(value.into()),
+        }),
+    }
 }

@@ -18,7 +18,18 @@ pub(super) struct RequestSpan {
 
 impl RequestSpan {
     pub fn of(request: StorageRequest) -> RequestSpan {
-        let StorageRequest { method, host, path, range, status, bytes_written, bytes_read, began, took, .. } = request;
+        let StorageRequest {
+            method,
+            host,
+            path,
+            range,
+            status,
+            bytes_written,
+            bytes_read,
+            began,
+            took,
+            ..
+        } = request;
         let mut attributes = vec![
             attribute("http.request.method", method.as_str()),
             attribute("server.address", host),
@@ -27,12 +38,19 @@ impl RequestSpan {
             attribute("http.response.body.size", bytes_read),
         ];
         attributes.extend(range.map(|range| attribute("http.request.header.range", range)));
-        attributes.extend(status.map(|status| attribute("http.response.status_code", u64::from(status))));
+        attributes
+            .extend(status.map(|status| attribute("http.response.status_code", u64::from(status))));
         let error = match status {
             None => Some("no answer".to_owned()),
             Some(status) if status >= 400 => Some(format!("status {status}")),
             Some(_) => None,
         };
-        RequestSpan { name: method, attributes, began, end: began + took, error }
+        RequestSpan {
+            name: method,
+            attributes,
+            began,
+            end: began + took,
+            error,
+        }
     }
 }

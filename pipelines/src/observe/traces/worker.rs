@@ -43,8 +43,13 @@ impl WorkerTraceArgs {
         worker: String,
         watch: &Arc<dyn EventListener>,
     ) -> Result<Option<WorkerTraces>> {
-        let Some(settings) = TraceSettings::resolve(self.traces.as_deref())? else { return Ok(None) };
-        let spans = Arc::new(TaskSpans { worker, out: Outbox::new() });
+        let Some(settings) = TraceSettings::resolve(self.traces.as_deref())? else {
+            return Ok(None);
+        };
+        let spans = Arc::new(TaskSpans {
+            worker,
+            out: Outbox::new(),
+        });
         settings.send_from(&spans.out, session.io(), watch)?;
         session.io().listen(spans.clone());
         tally.listen(spans.clone());
@@ -75,7 +80,16 @@ struct WorkerSpan<'a> {
 impl TaskSpans {
     /// Sends a span; where the queue is full, it is dropped.
     fn send(&self, span: WorkerSpan<'_>) {
-        let WorkerSpan { parent, id, name, kind, began, end, attributes, error } = span;
+        let WorkerSpan {
+            parent,
+            id,
+            name,
+            kind,
+            began,
+            end,
+            attributes,
+            error,
+        } = span;
         self.out.send(Span {
             trace_id: parent.trace.to_be_bytes().to_vec(),
             span_id: id.to_be_bytes().to_vec(),
@@ -86,7 +100,10 @@ impl TaskSpans {
             end_time_unix_nano: nanos(end.max(began)),
             attributes,
             events: Vec::new(),
-            status: error.map(|message| Status { message: message.to_owned(), code: StatusCode::Error.into() }),
+            status: error.map(|message| Status {
+                message: message.to_owned(),
+                code: StatusCode::Error.into(),
+            }),
         });
     }
 }
@@ -95,15 +112,40 @@ impl TaskSpans {
 impl RequestListener for TaskSpans {
     fn on_request(&self, request: StorageRequest) {
         let Some(parent) = request.span else { return };
-        let RequestSpan { name, attributes, began, end, error } = RequestSpan::of(request);
+        let RequestSpan {
+            name,
+            attributes,
+            began,
+            end,
+            error,
+        } = RequestSpan::of(request);
         let (id, kind) = (fastrand::u64(1..), SpanKind::Client);
-        self.send(WorkerSpan { parent, id, name, kind, began, end, attributes, error: error.as_deref() });
+        self.send(WorkerSpan {
+            parent,
+            id,
+            name,
+            kind,
+            began,
+            end,
+            attributes,
+            error: error.as_deref(),
+        });
     }
 }
 
 impl TaskListener for TaskSpans {
     fn task_ended(&self, task: &EndedTask<'_>) {
-        let EndedTask { trace: Some(parent), span: Some(own), kind, began, ended, progress } = task else { return };
+        let EndedTask {
+            trace: Some(parent),
+            span: Some(own),
+            kind,
+            began,
+            ended,
+            progress,
+        } = task
+        else {
+            return;
+        };
         let (outcome, error) = match ended {
             Ok(TaskOutcome::Done(_)) => ("done", None),
             Ok(TaskOutcome::HandedBack) => ("handed_back", None),

@@ -2,20 +2,28 @@
 
 use std::ops::{RangeFrom, RangeInclusive, RangeToInclusive};
 
-use super::{ExpectedChange, ExpectedDrift, ExpectedRows, ExpectedValue, OtherRun, RowExpectation, Share};
+use super::{
+    ExpectedChange, ExpectedDrift, ExpectedRows, ExpectedValue, OtherRun, RowExpectation, Share,
+};
 use crate::time::LengthSpec;
 
 impl RowExpectation {
     /// Columns that have a value in every row.
     pub fn not_null(columns: impl IntoIterator<Item = impl Into<String>>) -> RowExpectation {
         let not_null = columns.into_iter().map(Into::into).collect();
-        RowExpectation { not_null, ..RowExpectation::default() }
+        RowExpectation {
+            not_null,
+            ..RowExpectation::default()
+        }
     }
 
     /// Columns whose values together come once.
     pub fn unique(columns: impl IntoIterator<Item = impl Into<String>>) -> RowExpectation {
         let unique = columns.into_iter().map(Into::into).collect();
-        RowExpectation { unique, ..RowExpectation::default() }
+        RowExpectation {
+            unique,
+            ..RowExpectation::default()
+        }
     }
 
     /// The least and the greatest value of a column: numbers, or dates and timestamps as text.
@@ -28,7 +36,10 @@ impl RowExpectation {
     /// ```
     pub fn range(column: impl Into<String>, values: impl Into<ExpectedRange>) -> RowExpectation {
         let range = [(column.into(), values.into().0)].into_iter().collect();
-        RowExpectation { range, ..RowExpectation::default() }
+        RowExpectation {
+            range,
+            ..RowExpectation::default()
+        }
     }
 
     /// The values that a column may have.
@@ -37,36 +48,64 @@ impl RowExpectation {
         values: impl IntoIterator<Item = impl Into<ExpectedValue>>,
     ) -> RowExpectation {
         let values = values.into_iter().map(Into::into).collect();
-        RowExpectation { in_set: [(column.into(), values)].into_iter().collect(), ..RowExpectation::default() }
+        RowExpectation {
+            in_set: [(column.into(), values)].into_iter().collect(),
+            ..RowExpectation::default()
+        }
     }
 
     /// A SQL condition that holds for every row.
     pub fn sql(condition: impl Into<String>) -> RowExpectation {
-        RowExpectation { sql: Some(condition.into()), ..RowExpectation::default() }
+        RowExpectation {
+            sql: Some(condition.into()),
+            ..RowExpectation::default()
+        }
     }
 
     /// The least and the greatest number of rows.
     pub fn rows(min: Option<u64>, max: Option<u64>) -> RowExpectation {
-        let rows = Some(ExpectedRows { min, max, ..ExpectedRows::default() });
-        RowExpectation { rows, ..RowExpectation::default() }
+        let rows = Some(ExpectedRows {
+            min,
+            max,
+            ..ExpectedRows::default()
+        });
+        RowExpectation {
+            rows,
+            ..RowExpectation::default()
+        }
     }
 
     /// How much the number of rows may differ from that of the last run, as a share of it.
     pub fn rows_as_before(within: impl Into<Share>) -> RowExpectation {
-        let change = Some(ExpectedChange { from: OtherRun::LastRun, within: within.into() });
-        let rows = Some(ExpectedRows { change, ..ExpectedRows::default() });
-        RowExpectation { rows, ..RowExpectation::default() }
+        let change = Some(ExpectedChange {
+            from: OtherRun::LastRun,
+            within: within.into(),
+        });
+        let rows = Some(ExpectedRows {
+            change,
+            ..ExpectedRows::default()
+        });
+        RowExpectation {
+            rows,
+            ..RowExpectation::default()
+        }
     }
 
     /// How far the distributions of columns may be from those of `against`: a part of the split, `last_run` or
     /// `trailing_week`.
     pub fn drift(drift: ExpectedDrift) -> RowExpectation {
-        RowExpectation { drift: Some(drift), ..RowExpectation::default() }
+        RowExpectation {
+            drift: Some(drift),
+            ..RowExpectation::default()
+        }
     }
 
     /// How old the last time of a column may be, such as `2d`.
     pub fn fresh(column: impl Into<String>, age: impl Into<LengthSpec>) -> RowExpectation {
-        RowExpectation { fresh: [(column.into(), age.into())].into_iter().collect(), ..RowExpectation::default() }
+        RowExpectation {
+            fresh: [(column.into(), age.into())].into_iter().collect(),
+            ..RowExpectation::default()
+        }
     }
 }
 

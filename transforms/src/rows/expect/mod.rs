@@ -11,7 +11,9 @@ use arrow::array::{ArrayRef, BooleanArray};
 use arrow::compute::{is_not_null, nullif};
 use arrow::datatypes::Field;
 use forebay_model::{Fault, Result};
-use forebay_plan::{BindScope, ConfiguredTransform, ExpectationPolicy, FilterOp, MapOp, PlanOp, Transform};
+use forebay_plan::{
+    BindScope, ConfiguredTransform, ExpectationPolicy, FilterOp, MapOp, PlanOp, Transform,
+};
 use forebay_setters::Setters;
 use indexmap::IndexMap;
 use schemars::{JsonSchema, json_schema};
@@ -229,7 +231,9 @@ impl<'de> Deserialize<'de> for Share {
         share
             .filter(|share| (0.0..=1.0).contains(share))
             .map(Share)
-            .ok_or_else(|| serde::de::Error::custom("this is a share from 0 to 1: write 0.1% or 0.001"))
+            .ok_or_else(|| {
+                serde::de::Error::custom("this is a share from 0 to 1: write 0.1% or 0.001")
+            })
     }
 }
 
@@ -270,15 +274,26 @@ fn bind_rules(rules: &[RowExpectation], scope: &BindScope<'_>) -> Result<Vec<Bou
 
 /// Computes a hidden column with what violates a rule: null where nothing does, or where a column of `before` tells
 /// that the row violates an earlier rule.
-fn violation_column(name: &str, sql: &str, before: &[String], scope: &BindScope<'_>) -> Result<PlanOp> {
+fn violation_column(
+    name: &str,
+    sql: &str,
+    before: &[String],
+    scope: &BindScope<'_>,
+) -> Result<PlanOp> {
     let compiled = scope.sql.expression(sql, scope.schema)?;
     let field = Field::new(name, compiled.field.data_type().clone(), true);
     let (kernel, own) = (compiled.kernel, compiled.reads.len());
-    let reads: Vec<String> = compiled.reads.into_iter().chain(before.iter().cloned()).collect();
+    let reads: Vec<String> = compiled
+        .reads
+        .into_iter()
+        .chain(before.iter().cloned())
+        .collect();
     let computed = move |inputs: &[ArrayRef], rows| {
         let (inputs, before) = inputs.split_at(own);
         let violations = kernel(inputs, rows)?.into_iter().map(|column| {
-            before.iter().try_fold(column, |column, earlier| Ok::<_, Fault>(nullif(&column, &is_not_null(earlier)?)?))
+            before.iter().try_fold(column, |column, earlier| {
+                Ok::<_, Fault>(nullif(&column, &is_not_null(earlier)?)?)
+            })
         });
         violations.collect()
     };
@@ -292,10 +307,18 @@ fn keep_by_violation(columns: &[String], violating: bool) -> PlanOp {
         for column in inputs {
             mask = arrow::compute::or(&mask, &is_not_null(column)?)?;
         }
-        let mask = if violating { mask } else { arrow::compute::not(&mask)? };
+        let mask = if violating {
+            mask
+        } else {
+            arrow::compute::not(&mask)?
+        };
         Ok(vec![Arc::new(mask) as ArrayRef])
     };
-    PlanOp::Keep(FilterOp { reads: columns.to_vec(), kernel: Arc::new(kernel), condition: None })
+    PlanOp::Keep(FilterOp {
+        reads: columns.to_vec(),
+        kernel: Arc::new(kernel),
+        condition: None,
+    })
 }
 
 impl ConfiguredTransform for ExpectRows {
@@ -305,20 +328,30 @@ impl ConfiguredTransform for ExpectRows {
 impl Transform for ExpectRows {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         if self.0.is_empty() {
-            return Err(bad_value("no rule is listed").hint("write `- expect: [{ not_null: [qty] }]`"));
+            return Err(
+                bad_value("no rule is listed").hint("write `- expect: [{ not_null: [qty] }]`")
+            );
         }
-        let takes_out = |bound: &BoundExpectation| bound.expectation.policy == ExpectationPolicy::Quarantine;
-        let (first, then): (Vec<_>, Vec<_>) = bind_rules(&self.0, scope)?.into_iter().partition(takes_out);
+        let takes_out =
+            |bound: &BoundExpectation| bound.expectation.policy == ExpectationPolicy::Quarantine;
+        let (first, then): (Vec<_>, Vec<_>) =
+            bind_rules(&self.0, scope)?.into_iter().partition(takes_out);
         // Columns that hold what violates each rule, the rules over them, and the columns as they were. Rows are taken out
         // between the rules that say so and the others.
         let (mut ops, mut number) = (Vec::new(), 0);
         for (bound, takes_out) in [(first, true), (then, false)] {
             let (mut rules, mut taken_out) = (Vec::new(), Vec::new());
-            for BoundExpectation { column, mut asks, expectation } in bound {
+            for BoundExpectation {
+                column,
+                mut asks,
+                expectation,
+            } in bound
+            {
                 let hidden = format!("__expect_{number}");
                 number += 1;
                 if let Some(sql) = column {
-                    asks.iter_mut().for_each(|ask| ask.inputs = vec![hidden.clone()]);
+                    asks.iter_mut()
+                        .for_each(|ask| ask.inputs = vec![hidden.clone()]);
                     ops.push(violation_column(&hidden, &sql, &taken_out, scope)?);
                     taken_out.extend(Some(hidden).filter(|_| takes_out));
                 }
@@ -329,7 +362,9 @@ impl Transform for ExpectRows {
                 ops.push(keep_by_violation(&taken_out, false));
             }
         }
-        ops.push(PlanOp::keep_columns(scope.schema.fields().iter().map(|field| field.name())));
+        ops.push(PlanOp::keep_columns(
+            scope.schema.fields().iter().map(|field| field.name()),
+        ));
         Ok(ops)
     }
 }

@@ -8,8 +8,8 @@ use arrow::datatypes::{DataType, UInt64Type};
 use forebay_analyze::{ColumnCounts, ColumnMoments, TokenVocabulary, VocabularyOrder};
 use forebay_model::{Fault, Finding, Result, codes, tick_nanoseconds};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, DriftBaseline, DriftRule, Expectation, ExpectationJudge, ExpectationOutcome,
-    JudgeFindings, ViolatingValue, sql_literal, sql_name,
+    AnalyzerRequest, BindScope, DriftBaseline, DriftRule, Expectation, ExpectationJudge,
+    ExpectationOutcome, JudgeFindings, ViolatingValue, sql_literal, sql_name,
 };
 
 use super::{ExpectedDrift, ExpectedRows, ExpectedValue, FailurePolicy, RowExpectation};
@@ -72,12 +72,13 @@ impl RowExpectation {
         }
         let is_per_row = self.rows.is_none() && self.fresh.is_empty() && self.drift.is_none();
         if self.policy == FailurePolicy::Quarantine && !(is_per_row && self.unique.is_empty()) {
-            let hint =
-                "quarantine rows by not_null, range, in_set or sql; here, write `policy: fail` or `policy: warn`";
+            let hint = "quarantine rows by not_null, range, in_set or sql; here, write `policy: fail` or `policy: warn`";
             return Err(bad_value("this rule does not tell which rows to take out").hint(hint));
         }
         if self.at_most.is_some() && !is_per_row {
-            return Err(bad_value("`at_most` is a share of rows, and this rule is about all of them"));
+            return Err(bad_value(
+                "`at_most` is a share of rows, and this rule is about all of them",
+            ));
         }
         let mut bound = Vec::new();
         for column in &self.not_null {
@@ -88,13 +89,23 @@ impl RowExpectation {
         for (column, [least, greatest]) in &self.range {
             let data_type = scope.field(column)?.data_type();
             let name = sql_name(column);
-            let below = least.as_ref().map(|least| format!("{name} < {}", literal(least, data_type)));
-            let above = greatest.as_ref().map(|greatest| format!("{name} > {}", literal(greatest, data_type)));
+            let below = least
+                .as_ref()
+                .map(|least| format!("{name} < {}", literal(least, data_type)));
+            let above = greatest
+                .as_ref()
+                .map(|greatest| format!("{name} > {}", literal(greatest, data_type)));
             let outside: Vec<String> = below.into_iter().chain(above).collect();
             if outside.is_empty() {
-                return Err(bad_value(format!("the range of `{column}` has no bound")).column(column));
+                return Err(
+                    bad_value(format!("the range of `{column}` has no bound")).column(column)
+                );
             }
-            let sql = format!("CASE WHEN {} THEN {} END", outside.join(" OR "), value_text(column));
+            let sql = format!(
+                "CASE WHEN {} THEN {} END",
+                outside.join(" OR "),
+                value_text(column)
+            );
             bound.push(self.per_row(format!("range: {column}"), sql));
         }
         for (column, values) in &self.in_set {
@@ -102,20 +113,33 @@ impl RowExpectation {
             if values.is_empty() {
                 return Err(bad_value(format!("the set of `{column}` is empty")).column(column));
             }
-            let values: Vec<String> = values.iter().map(|value| literal(value, data_type)).collect();
+            let values: Vec<String> = values
+                .iter()
+                .map(|value| literal(value, data_type))
+                .collect();
             let (name, values) = (sql_name(column), values.join(", "));
-            let sql = format!("CASE WHEN {name} NOT IN ({values}) THEN {} END", value_text(column));
+            let sql = format!(
+                "CASE WHEN {name} NOT IN ({values}) THEN {} END",
+                value_text(column)
+            );
             bound.push(self.per_row(format!("in_set: {column}"), sql));
         }
         if let Some(condition) = &self.sql {
             let compiled = scope.sql.condition(condition, scope.schema)?;
-            let shown = compiled.reads.iter().map(|name| format!("'{name}=', coalesce({}, 'null')", value_text(name)));
+            let shown = compiled
+                .reads
+                .iter()
+                .map(|name| format!("'{name}=', coalesce({}, 'null')", value_text(name)));
             let shown: Vec<String> = shown.collect();
-            let text =
-                if shown.is_empty() { "'false'".to_owned() } else { format!("concat({})", shown.join(", ' ', ")) };
-            bound.push(
-                self.per_row(format!("sql: {condition}"), format!("CASE WHEN NOT ({condition}) THEN {text} END")),
-            );
+            let text = if shown.is_empty() {
+                "'false'".to_owned()
+            } else {
+                format!("concat({})", shown.join(", ' ', "))
+            };
+            bound.push(self.per_row(
+                format!("sql: {condition}"),
+                format!("CASE WHEN NOT ({condition}) THEN {text} END"),
+            ));
         }
         if !self.unique.is_empty() {
             for column in &self.unique {
@@ -138,7 +162,11 @@ impl RowExpectation {
     }
 
     fn expectation(&self, name: String, judge: ExpectationJudge) -> Expectation {
-        Expectation { name, policy: self.policy.into(), judge }
+        Expectation {
+            name,
+            policy: self.policy.into(),
+            judge,
+        }
     }
 
     /// A rule whose violations are the values of a column that are not null.
@@ -149,7 +177,9 @@ impl RowExpectation {
             (None, FailurePolicy::Fail | FailurePolicy::Warn) => 0.0,
         };
         let judge: JudgeFindings = Arc::new(move |findings, _| {
-            let [counts, values] = findings else { return Err(Fault::internal("a rule without its findings")) };
+            let [counts, values] = findings else {
+                return Err(Fault::internal("a rule without its findings"));
+            };
             let rows = counts.number("rows")?.unwrap_or(0.0);
             let violations = rows - counts.number("nulls")?.unwrap_or(0.0);
             Ok(ExpectationOutcome {
@@ -169,11 +199,14 @@ impl RowExpectation {
 
     /// Keys that come more than once.
     fn bind_unique(&self) -> BoundExpectation {
-        let part = |name: &String| format!("coalesce(CAST({} AS VARCHAR), '{NULL}')", sql_name(name));
+        let part =
+            |name: &String| format!("coalesce(CAST({} AS VARCHAR), '{NULL}')", sql_name(name));
         let parts: Vec<String> = self.unique.iter().map(part).collect();
         let sql = format!("concat({})", parts.join(&format!(", '{DIVIDER}', ")));
         let judge: JudgeFindings = Arc::new(move |findings, _| {
-            let [counts, keys] = findings else { return Err(Fault::internal("a rule without its findings")) };
+            let [counts, keys] = findings else {
+                return Err(Fault::internal("a rule without its findings"));
+            };
             let mut examples = violating_values(keys)?;
             for example in &mut examples {
                 example.value = example.value.replace(DIVIDER, ", ").replace(NULL, "null");
@@ -182,15 +215,21 @@ impl RowExpectation {
                 holds: examples.is_empty(),
                 rows: counts.number("rows")?.unwrap_or(0.0) as u64,
                 violations: 0,
-                found: if examples.is_empty() { String::new() } else { "keys that come several times".to_owned() },
+                found: if examples.is_empty() {
+                    String::new()
+                } else {
+                    "keys that come several times".to_owned()
+                },
                 examples,
             })
         });
         BoundExpectation {
             column: Some(sql),
             asks: asks_of_violations(2),
-            expectation: self
-                .expectation(format!("unique: {}", self.unique.join(", ")), ExpectationJudge::Whole(judge)),
+            expectation: self.expectation(
+                format!("unique: {}", self.unique.join(", ")),
+                ExpectationJudge::Whole(judge),
+            ),
         }
     }
 
@@ -201,22 +240,44 @@ impl RowExpectation {
             (Some(min), None) => Some(format!("at least {min}")),
             (None, Some(max)) => Some(format!("at most {max}")),
             (None, None) if change.is_some() => None,
-            _ => return Err(bad_value("`rows` has a least number `min`, a greatest `max`, a `change`, or several")),
+            _ => {
+                return Err(bad_value(
+                    "`rows` has a least number `min`, a greatest `max`, a `change`, or several",
+                ));
+            }
         };
         let change_text = change.map(|change| format!("within {} of the last run", change.within));
-        let name = format!("rows: {}", number.into_iter().chain(change_text).collect::<Vec<_>>().join(", "));
-        let first =
-            scope.schema.fields().first().ok_or_else(|| Fault::internal("rows without columns"))?.name().clone();
+        let name = format!(
+            "rows: {}",
+            number
+                .into_iter()
+                .chain(change_text)
+                .collect::<Vec<_>>()
+                .join(", ")
+        );
+        let first = scope
+            .schema
+            .fields()
+            .first()
+            .ok_or_else(|| Fault::internal("rows without columns"))?
+            .name()
+            .clone();
         let judge: JudgeFindings = Arc::new(move |findings, context| {
-            let [counts] = findings else { return Err(Fault::internal("a rule without its findings")) };
+            let [counts] = findings else {
+                return Err(Fault::internal("a rule without its findings"));
+            };
             let rows = counts.number("rows")?.unwrap_or(0.0) as u64;
             let last = context.last_rows.filter(|_| change.is_some());
             let is_near = match (change, last) {
-                (Some(change), Some(last)) => rows.abs_diff(last) as f64 <= change.within.0 * last as f64,
+                (Some(change), Some(last)) => {
+                    rows.abs_diff(last) as f64 <= change.within.0 * last as f64
+                }
                 _ => true,
             };
             Ok(ExpectationOutcome {
-                holds: is_near && min.is_none_or(|min| rows >= min) && max.is_none_or(|max| rows <= max),
+                holds: is_near
+                    && min.is_none_or(|min| rows >= min)
+                    && max.is_none_or(|max| rows <= max),
                 rows,
                 found: match last {
                     Some(last) => format!("{rows} rows, {last} in the last run"),
@@ -232,16 +293,29 @@ impl RowExpectation {
         })
     }
 
-    fn bind_fresh(&self, column: &str, age: LengthSpec, scope: &BindScope<'_>) -> Result<BoundExpectation> {
+    fn bind_fresh(
+        &self,
+        column: &str,
+        age: LengthSpec,
+        scope: &BindScope<'_>,
+    ) -> Result<BoundExpectation> {
         let field = scope.field(column)?;
         let Some(tick) = tick_nanoseconds(field.data_type()) else {
-            let message = format!("`{column}` is {}, and only a date or a timestamp has an age", field.data_type());
+            let message = format!(
+                "`{column}` is {}, and only a date or a timestamp has an age",
+                field.data_type()
+            );
             return Err(Fault::new(codes::COLUMN_TYPE, message).column(column));
         };
-        let time = TimeColumn { name: column.to_owned(), data_type: field.data_type().clone() };
+        let time = TimeColumn {
+            name: column.to_owned(),
+            data_type: field.data_type().clone(),
+        };
         let most = i128::from(age.ticks(&time)?) * tick;
         let judge: JudgeFindings = Arc::new(move |findings, context| {
-            let [moments] = findings else { return Err(Fault::internal("a rule without its findings")) };
+            let [moments] = findings else {
+                return Err(Fault::internal("a rule without its findings"));
+            };
             let rows = moments.number("count")?.unwrap_or(0.0) as u64;
             let last = moments.number("max")?.map(|ticks| ticks as i128 * tick);
             let age = last.map(|last| context.now - last);
@@ -250,35 +324,65 @@ impl RowExpectation {
                 None => "there is no time".to_owned(),
             };
             let holds = age.is_some_and(|age| age <= most);
-            Ok(ExpectationOutcome { holds, rows, found, ..ExpectationOutcome::default() })
+            Ok(ExpectationOutcome {
+                holds,
+                rows,
+                found,
+                ..ExpectationOutcome::default()
+            })
         });
         Ok(BoundExpectation {
             column: None,
             asks: vec![AnalyzerRequest::new(ColumnMoments, [column]).per_run()],
-            expectation: self.expectation(format!("fresh: {column} within {age}"), ExpectationJudge::Whole(judge)),
+            expectation: self.expectation(
+                format!("fresh: {column} within {age}"),
+                ExpectationJudge::Whole(judge),
+            ),
         })
     }
 
     /// The profile of a column, and that of the part that it is compared with.
-    fn bind_drift(&self, column: &str, drift: &ExpectedDrift, scope: &BindScope<'_>) -> Result<BoundExpectation> {
-        let ExpectedDrift { of, against, js, missing, .. } = drift;
+    fn bind_drift(
+        &self,
+        column: &str,
+        drift: &ExpectedDrift,
+        scope: &BindScope<'_>,
+    ) -> Result<BoundExpectation> {
+        let ExpectedDrift {
+            of,
+            against,
+            js,
+            missing,
+            ..
+        } = drift;
         let field = scope.field(column)?;
         let requests = |part: Option<&str>| {
             let requests = profile_requests(field).into_iter();
-            requests.map(|request| request.per_run_of_part(part)).collect::<Vec<_>>()
+            requests
+                .map(|request| request.per_run_of_part(part))
+                .collect::<Vec<_>>()
         };
         let mut asks = requests(of.as_deref());
         let baseline = DriftBaseline::parse(against);
         if let DriftBaseline::Part(part) = &baseline {
             asks.extend(requests(Some(part)));
         }
-        let rule = DriftRule { field: field.clone(), against: baseline, js: js.0, missing: missing.0 };
-        let rows = of.as_ref().map_or_else(String::new, |part| format!("{part} "));
+        let rule = DriftRule {
+            field: field.clone(),
+            against: baseline,
+            js: js.0,
+            missing: missing.0,
+        };
+        let rows = of
+            .as_ref()
+            .map_or_else(String::new, |part| format!("{part} "));
         Ok(BoundExpectation {
             column: None,
             asks,
-            expectation: self
-                .expectation(format!("drift: {column} {rows}against {against}"), ExpectationJudge::Drift(rule)),
+            expectation: self.expectation(
+                format!("drift: {column} {rows}against {against}"),
+                ExpectationJudge::Drift(rule),
+            ),
         })
     }
 }
@@ -286,12 +390,19 @@ impl RowExpectation {
 /// Counts of rows and of those without a violation, and the most frequent violations.
 fn asks_of_violations(min_count: u64) -> Vec<AnalyzerRequest> {
     let none: [&str; 0] = [];
-    vec![AnalyzerRequest::new(ColumnCounts, none).per_run(), AnalyzerRequest::new(frequent(min_count), none).per_run()]
+    vec![
+        AnalyzerRequest::new(ColumnCounts, none).per_run(),
+        AnalyzerRequest::new(frequent(min_count), none).per_run(),
+    ]
 }
 
 /// The most frequent values.
 fn frequent(min_count: u64) -> TokenVocabulary {
-    TokenVocabulary { min_count, top_k: Some(EXAMPLES), order: VocabularyOrder::CountThenValue }
+    TokenVocabulary {
+        min_count,
+        top_k: Some(EXAMPLES),
+        order: VocabularyOrder::CountThenValue,
+    }
 }
 
 fn violating_values(finding: &Finding) -> Result<Vec<ViolatingValue>> {
@@ -300,6 +411,9 @@ fn violating_values(finding: &Finding) -> Result<Vec<ViolatingValue>> {
     let counts = finding.column("count")?.as_primitive::<UInt64Type>();
     let values = tokens.iter().zip(counts.values());
     Ok(values
-        .map(|(value, rows)| ViolatingValue { value: value.unwrap_or_default().to_owned(), rows: *rows })
+        .map(|(value, rows)| ViolatingValue {
+            value: value.unwrap_or_default().to_owned(),
+            rows: *rows,
+        })
         .collect())
 }

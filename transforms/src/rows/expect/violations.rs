@@ -36,8 +36,12 @@ impl Transform for Violations {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let (mut ops, mut hidden, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for (number, bound) in bind_rules(&self.0, scope)?.into_iter().enumerate() {
-            let (Some(sql), ExpectationJudge::Rows(_)) = (bound.column, &bound.expectation.judge) else {
-                let message = format!("`{}` does not tell which rows violate it", bound.expectation.name);
+            let (Some(sql), ExpectationJudge::Rows(_)) = (bound.column, &bound.expectation.judge)
+            else {
+                let message = format!(
+                    "`{}` does not tell which rows violate it",
+                    bound.expectation.name
+                );
                 return Err(bad_value(message).hint("use not_null, range, in_set or sql"));
             };
             let name = format!("__violation_{number}");
@@ -46,11 +50,20 @@ impl Transform for Violations {
             names.push(bound.expectation.name);
         }
         if hidden.is_empty() {
-            return Err(bad_value("no rule is listed").hint("write `- violations: [{ not_null: [qty] }]`"));
+            return Err(
+                bad_value("no rule is listed").hint("write `- violations: [{ not_null: [qty] }]`")
+            );
         }
         let own: &Schema = scope.schema;
-        if let Some(taken) = [RULE, VALUE].into_iter().find(|name| own.field_with_name(name).is_ok()) {
-            let fault = Fault::new(codes::DUPLICATE, format!("there is a column `{taken}` already")).column(taken);
+        if let Some(taken) = [RULE, VALUE]
+            .into_iter()
+            .find(|name| own.field_with_name(name).is_ok())
+        {
+            let fault = Fault::new(
+                codes::DUPLICATE,
+                format!("there is a column `{taken}` already"),
+            )
+            .column(taken);
             return Err(fault.hint("rename it before this step"));
         }
         let added = [RULE, VALUE].map(|name| Field::new(name, DataType::Utf8, false));
@@ -65,8 +78,10 @@ impl Transform for Violations {
 
 /// The rule and the value of the first column with a value, for each row.
 fn first_violations(rules: &[String], columns: &[ArrayRef], rows: usize) -> Result<Vec<ArrayRef>> {
-    let columns: Vec<ArrayRef> =
-        columns.iter().map(|column| cast(column, &DataType::Utf8)).collect::<Result<_, _>>()?;
+    let columns: Vec<ArrayRef> = columns
+        .iter()
+        .map(|column| cast(column, &DataType::Utf8))
+        .collect::<Result<_, _>>()?;
     let columns: Vec<&StringArray> = columns.iter().map(|column| column.as_string()).collect();
     let first = |row: usize| columns.iter().position(|column| column.is_valid(row));
     let rule = |row: usize| first(row).map_or("", |rule| rules[rule].as_str());
@@ -81,13 +96,26 @@ fn quarantine_rules(step: &Step) -> Vec<RowExpectation> {
     if step.kind != super::ExpectRows::NAME {
         return Vec::new();
     }
-    let rules: Vec<RowExpectation> = serde_json::from_value(step.config.clone()).unwrap_or_default();
-    let taking_out = rules.into_iter().filter(|rule| rule.policy == FailurePolicy::Quarantine);
-    taking_out.map(|rule| RowExpectation { policy: FailurePolicy::default(), at_most: None, ..rule }).collect()
+    let rules: Vec<RowExpectation> =
+        serde_json::from_value(step.config.clone()).unwrap_or_default();
+    let taking_out = rules
+        .into_iter()
+        .filter(|rule| rule.policy == FailurePolicy::Quarantine);
+    taking_out
+        .map(|rule| RowExpectation {
+            policy: FailurePolicy::default(),
+            at_most: None,
+            ..rule
+        })
+        .collect()
 }
 
 /// Adds a step with the rows that the `expect` of another one takes out, and gives its name.
-pub fn add_quarantined_step(pipeline: &mut Pipeline, step: &str, at: Option<&SpecLocation>) -> Result<String> {
+pub fn add_quarantined_step(
+    pipeline: &mut Pipeline,
+    step: &str,
+    at: Option<&SpecLocation>,
+) -> Result<String> {
     let name = format!("{step}.quarantined");
     if pipeline.nodes.iter().any(|node| node.name == name) {
         return Ok(name);
@@ -97,24 +125,42 @@ pub fn add_quarantined_step(pipeline: &mut Pipeline, step: &str, at: Option<&Spe
         fault.hint("`quarantined: true` writes the rows that an `expect` of the step takes out by `policy: quarantine`")
     };
     let Some(node) = pipeline.nodes.iter().find(|node| node.name == step) else {
-        return Err(missing(format!("`{step}` is not a step, so it has no quarantined rows")));
+        return Err(missing(format!(
+            "`{step}` is not a step, so it has no quarantined rows"
+        )));
     };
     let rules = node.steps.iter().map(quarantine_rules).enumerate();
     let mut found = rules.filter(|(_, rules)| !rules.is_empty());
     let (place, rules) = match (found.next(), found.next()) {
         (Some(one), None) => one,
-        (None, _) => return Err(missing(format!("no rule of `{step}` has `policy: quarantine`"))),
+        (None, _) => {
+            return Err(missing(format!(
+                "no rule of `{step}` has `policy: quarantine`"
+            )));
+        }
         (Some(_), Some(_)) => {
             return Err(missing(format!(
                 "`{step}` takes out rows at several places: write their rules in one `expect`"
             )));
         }
     };
-    let config =
-        serde_json::to_value(Violations(rules)).map_err(|error| Fault::internal("the rules of a step").cause(error))?;
-    let violations = Step { kind: Violations::NAME.to_owned(), config, at: node.steps[place].at.clone() };
-    let steps = node.steps[..place].iter().cloned().chain([violations]).collect();
-    let quarantined = PipelineNode { name: name.clone(), steps, ..node.clone() };
+    let config = serde_json::to_value(Violations(rules))
+        .map_err(|error| Fault::internal("the rules of a step").cause(error))?;
+    let violations = Step {
+        kind: Violations::NAME.to_owned(),
+        config,
+        at: node.steps[place].at.clone(),
+    };
+    let steps = node.steps[..place]
+        .iter()
+        .cloned()
+        .chain([violations])
+        .collect();
+    let quarantined = PipelineNode {
+        name: name.clone(),
+        steps,
+        ..node.clone()
+    };
     pipeline.nodes.push(quarantined);
     Ok(name)
 }

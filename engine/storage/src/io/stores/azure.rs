@@ -18,9 +18,15 @@ const HINT: &str = "set AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or AZ
 
 /// A client of one container. The account comes from the URL, as in `abfss://container@account.dfs.core.windows.net`,
 /// or from `AZURE_STORAGE_ACCOUNT_NAME`; tokens are renewed before they end.
-pub fn connect(url: &ObjectUrl, patience: RetryBudget, connector: CountingConnector) -> Result<Arc<dyn ObjectStore>> {
+pub fn connect(
+    url: &ObjectUrl,
+    patience: RetryBudget,
+    connector: CountingConnector,
+) -> Result<Arc<dyn ObjectStore>> {
     let set = env_config("AZURE_").into_iter();
-    let mut builder = set.fold(MicrosoftAzureBuilder::new(), |builder, (key, value)| builder.with_config(key, value));
+    let mut builder = set.fold(MicrosoftAzureBuilder::new(), |builder, (key, value)| {
+        builder.with_config(key, value)
+    });
     if let Some(endpoint) = env_value("IDENTITY_ENDPOINT") {
         builder = builder.with_msi_endpoint(endpoint);
     }
@@ -64,22 +70,42 @@ fn require_credentials(url: &ObjectUrl) -> Result<()> {
     let is_set = |names: [&str; 2]| names.into_iter().any(|name| env_value(name).is_some());
     let has_client = is_set(["AZURE_CLIENT_ID", "AZURE_STORAGE_CLIENT_ID"]);
     let has_tenant = is_set(["AZURE_TENANT_ID", "AZURE_STORAGE_TENANT_ID"]);
-    let secret = ["AZURE_CLIENT_SECRET", "AZURE_STORAGE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE"];
+    let secret = [
+        "AZURE_CLIENT_SECRET",
+        "AZURE_STORAGE_CLIENT_SECRET",
+        "AZURE_FEDERATED_TOKEN_FILE",
+    ];
     if let Some(secret) = secret.into_iter().find(|name| env_value(name).is_some()) {
         return match (has_client, has_tenant) {
             (true, true) => Ok(()),
             (is_client_set, _) => {
-                let lacking = if is_client_set { "AZURE_TENANT_ID" } else { "AZURE_CLIENT_ID" };
-                Err(url.access_fault(format!("{secret} is set, and {lacking} is not")).hint(HINT))
+                let lacking = if is_client_set {
+                    "AZURE_TENANT_ID"
+                } else {
+                    "AZURE_CLIENT_ID"
+                };
+                Err(url
+                    .access_fault(format!("{secret} is set, and {lacking} is not"))
+                    .hint(HINT))
             }
         };
     }
-    let endpoint = ["AZURE_MSI_ENDPOINT", "AZURE_IDENTITY_ENDPOINT", "IDENTITY_ENDPOINT"];
-    let endpoint = endpoint.into_iter().find_map(env_value).unwrap_or_else(|| METADATA_ENDPOINT.to_owned());
+    let endpoint = [
+        "AZURE_MSI_ENDPOINT",
+        "AZURE_IDENTITY_ENDPOINT",
+        "IDENTITY_ENDPOINT",
+    ];
+    let endpoint = endpoint
+        .into_iter()
+        .find_map(env_value)
+        .unwrap_or_else(|| METADATA_ENDPOINT.to_owned());
     match metadata_service_responds(&endpoint) {
         true => Ok(()),
         false => {
-            let message = format!("there are no credentials for the container `{}`", url.bucket);
+            let message = format!(
+                "there are no credentials for the container `{}`",
+                url.bucket
+            );
             Err(url.access_fault(message).hint(HINT))
         }
     }
@@ -98,7 +124,10 @@ impl ConnectionString {
     fn parse(text: &str) -> Result<ConnectionString> {
         let mut found = ConnectionString::default();
         let (mut protocol, mut suffix) = ("https", "core.windows.net");
-        for (name, value) in text.split(';').filter_map(|part| part.trim().split_once('=')) {
+        for (name, value) in text
+            .split(';')
+            .filter_map(|part| part.trim().split_once('='))
+        {
             let value = value.trim();
             match name.trim().to_ascii_lowercase().as_str() {
                 "accountname" => found.account = Some(value.to_owned()),
@@ -111,8 +140,13 @@ impl ConnectionString {
             }
         }
         let Some(account) = &found.account else {
-            let fault = Fault::new(codes::ACCESS, "AZURE_STORAGE_CONNECTION_STRING names no account");
-            return Err(fault.hint("copy it again: it begins with `DefaultEndpointsProtocol=` or `AccountName=`"));
+            let fault = Fault::new(
+                codes::ACCESS,
+                "AZURE_STORAGE_CONNECTION_STRING names no account",
+            );
+            return Err(fault.hint(
+                "copy it again: it begins with `DefaultEndpointsProtocol=` or `AccountName=`",
+            ));
         };
         if found.endpoint.is_none() && (protocol != "https" || suffix != "core.windows.net") {
             found.endpoint = Some(format!("{protocol}://{account}.blob.{suffix}"));
@@ -122,7 +156,10 @@ impl ConnectionString {
 
     fn apply(self, mut builder: MicrosoftAzureBuilder) -> MicrosoftAzureBuilder {
         use object_store::azure::AzureConfigKey;
-        let allow_http = self.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
+        let allow_http = self
+            .endpoint
+            .as_ref()
+            .is_some_and(|endpoint| endpoint.starts_with("http://"));
         let values = [
             (AzureConfigKey::AccountName, self.account),
             (AzureConfigKey::AccessKey, self.key),
@@ -134,7 +171,11 @@ impl ConnectionString {
                 builder = builder.with_config(name, value);
             }
         }
-        if allow_http { builder.with_allow_http(true) } else { builder }
+        if allow_http {
+            builder.with_allow_http(true)
+        } else {
+            builder
+        }
     }
 }
 
@@ -147,12 +188,21 @@ mod tests {
         let parse = |text: &str| ConnectionString::parse(text).unwrap();
         let text = "DefaultEndpointsProtocol=https;AccountName=lake;AccountKey=a2V5==;EndpointSuffix=core.windows.net";
         let some = |text: &str| Some(text.to_owned());
-        let expected = ConnectionString { account: some("lake"), key: some("a2V5=="), ..ConnectionString::default() };
+        let expected = ConnectionString {
+            account: some("lake"),
+            key: some("a2V5=="),
+            ..ConnectionString::default()
+        };
         assert_eq!(parse(text), expected);
         let local = parse("AccountName=dev;AccountKey=k;BlobEndpoint=http://127.0.0.1:10000/dev/;");
         assert_eq!(local.endpoint, some("http://127.0.0.1:10000/dev"));
-        let other = parse("AccountName=lake;SharedAccessSignature=sv=1&sig=x;EndpointSuffix=core.chinacloudapi.cn");
-        assert_eq!(other.endpoint, some("https://lake.blob.core.chinacloudapi.cn"));
+        let other = parse(
+            "AccountName=lake;SharedAccessSignature=sv=1&sig=x;EndpointSuffix=core.chinacloudapi.cn",
+        );
+        assert_eq!(
+            other.endpoint,
+            some("https://lake.blob.core.chinacloudapi.cn")
+        );
         assert_eq!(other.sas, some("sv=1&sig=x"));
         let fault = ConnectionString::parse("AccountKey=secretkey").unwrap_err();
         assert!(!format!("{fault:?}").contains("secretkey"), "{fault:?}");

@@ -21,7 +21,11 @@ const HINT: &str = "set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT
 
 /// A client of one bucket. Credentials are looked for in the order that Google's own libraries keep; tokens are
 /// renewed before they end.
-pub fn connect(url: &ObjectUrl, patience: RetryBudget, connector: CountingConnector) -> Result<Arc<dyn ObjectStore>> {
+pub fn connect(
+    url: &ObjectUrl,
+    patience: RetryBudget,
+    connector: CountingConnector,
+) -> Result<Arc<dyn ObjectStore>> {
     let external = require_credentials(url)?;
     let mut builder = GoogleCloudStorageBuilder::new();
     if let Some(file) = env_value("SERVICE_ACCOUNT") {
@@ -29,20 +33,27 @@ pub fn connect(url: &ObjectUrl, patience: RetryBudget, connector: CountingConnec
     }
     let set = env_config("GOOGLE_").into_iter();
     builder = set
-        .fold(builder, |builder, (key, value)| builder.with_config(key, value))
+        .fold(builder, |builder, (key, value)| {
+            builder.with_config(key, value)
+        })
         .with_bucket_name(url.bucket)
         .with_retry(patience.retry_config());
     if let Some(account) = external {
-        builder = builder.with_credentials(Arc::new(FederatedCredentials::new(account, patience, &connector)?));
+        builder = builder.with_credentials(Arc::new(FederatedCredentials::new(
+            account, patience, &connector,
+        )?));
     }
     builder = builder.with_http_connector(connector);
     if env_value("GOOGLE_BASE_URL").is_some_and(|base| base.starts_with("http://")) {
         builder = builder.with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
     let store = builder.build().map_err(|error| {
-        url.access_fault(format!("Google Cloud Storage is not configured for `{}`", url.bucket))
-            .cause(error)
-            .hint("look at the variables that begin with GOOGLE_")
+        url.access_fault(format!(
+            "Google Cloud Storage is not configured for `{}`",
+            url.bucket
+        ))
+        .cause(error)
+        .hint("look at the variables that begin with GOOGLE_")
     })?;
     Ok(Arc::new(store))
 }
@@ -53,7 +64,11 @@ fn require_credentials(url: &ObjectUrl) -> Result<Option<ExternalAccount>> {
     if env_flag("GOOGLE_SKIP_SIGNATURE") || env_value("GOOGLE_SERVICE_ACCOUNT_KEY").is_some() {
         return Ok(None);
     }
-    let variables = ["GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT"];
+    let variables = [
+        "GOOGLE_SERVICE_ACCOUNT",
+        "GOOGLE_SERVICE_ACCOUNT_PATH",
+        "SERVICE_ACCOUNT",
+    ];
     if let Some(file) = variables.into_iter().find_map(env_value) {
         return require_key_file(Path::new(&file), false);
     }
@@ -84,23 +99,36 @@ fn require_key_file(file: &Path, is_default: bool) -> Result<Option<ExternalAcco
     struct KeyFile {
         r#type: Option<String>,
     }
-    let fault = |message: String| Fault::new(codes::ACCESS, message).file(file.display().to_string());
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| fault("the file of Google's credentials cannot be read".to_owned()).cause(error).hint(HINT))?;
+    let fault =
+        |message: String| Fault::new(codes::ACCESS, message).file(file.display().to_string());
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        fault("the file of Google's credentials cannot be read".to_owned())
+            .cause(error)
+            .hint(HINT)
+    })?;
     // The parser's text might tell of what stands in the file.
-    let key: KeyFile = serde_json::from_str(&text)
-        .map_err(|_| fault("the file of Google's credentials is not a JSON object".to_owned()).hint(HINT))?;
+    let key: KeyFile = serde_json::from_str(&text).map_err(|_| {
+        fault("the file of Google's credentials is not a JSON object".to_owned()).hint(HINT)
+    })?;
     match key.r#type.as_deref() {
         Some("authorized_user" | "service_account") => Ok(None),
         None if !is_default => Ok(None),
         Some("external_account") if is_default => {
             let account = ExternalAccount::parse(&text);
-            account.map(Some).map_err(|fault| fault.file(file.display().to_string()))
+            account
+                .map(Some)
+                .map_err(|fault| fault.file(file.display().to_string()))
         }
         Some("external_account") => {
-            let message = "credentials of the type `external_account` are no key of a service account".to_owned();
+            let message =
+                "credentials of the type `external_account` are no key of a service account"
+                    .to_owned();
             Err(fault(message).hint("name their file in GOOGLE_APPLICATION_CREDENTIALS"))
         }
-        other => Err(fault(format!("`{}` is not a type of credentials", other.unwrap_or("null"))).hint(HINT)),
+        other => Err(fault(format!(
+            "`{}` is not a type of credentials",
+            other.unwrap_or("null")
+        ))
+        .hint(HINT)),
     }
 }

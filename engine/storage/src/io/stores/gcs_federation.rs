@@ -117,13 +117,31 @@ impl fmt::Debug for FederatedCredentials {
 }
 
 impl FederatedCredentials {
-    pub fn new(account: ExternalAccount, patience: RetryBudget, connector: &CountingConnector) -> Result<Self> {
+    pub fn new(
+        account: ExternalAccount,
+        patience: RetryBudget,
+        connector: &CountingConnector,
+    ) -> Result<Self> {
         let impersonation = account.service_account_impersonation_url.as_ref();
-        let urls = [Some(&account.token_url), account.credential_source.url.as_ref(), impersonation];
-        let is_plain = urls.into_iter().flatten().any(|url| url.starts_with("http://"));
+        let urls = [
+            Some(&account.token_url),
+            account.credential_source.url.as_ref(),
+            impersonation,
+        ];
+        let is_plain = urls
+            .into_iter()
+            .flatten()
+            .any(|url| url.starts_with("http://"));
         let client = connector.connect(&ClientOptions::new().with_allow_http(is_plain));
-        let client = client.map_err(|error| Fault::new(codes::ACCESS, "no HTTP client can be made").cause(error))?;
-        Ok(FederatedCredentials { account, client, patience, known: Mutex::default() })
+        let client = client.map_err(|error| {
+            Fault::new(codes::ACCESS, "no HTTP client can be made").cause(error)
+        })?;
+        Ok(FederatedCredentials {
+            account,
+            client,
+            patience,
+            known: Mutex::default(),
+        })
     }
 
     async fn fetch(&self) -> object_store::Result<KnownToken> {
@@ -131,28 +149,60 @@ impl FederatedCredentials {
         let impersonated = account.service_account_impersonation_url.as_ref();
         let subject = self.subject_token().await?;
         let form = Serializer::new(String::new())
-            .append_pair("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange")
-            .append_pair("requested_token_type", "urn:ietf:params:oauth:token-type:access_token")
+            .append_pair(
+                "grant_type",
+                "urn:ietf:params:oauth:grant-type:token-exchange",
+            )
+            .append_pair(
+                "requested_token_type",
+                "urn:ietf:params:oauth:token-type:access_token",
+            )
             .append_pair("audience", &account.audience)
-            .append_pair("scope", if impersonated.is_some() { PLATFORM_SCOPE } else { STORAGE_SCOPE })
+            .append_pair(
+                "scope",
+                if impersonated.is_some() {
+                    PLATFORM_SCOPE
+                } else {
+                    STORAGE_SCOPE
+                },
+            )
             .append_pair("subject_token_type", &account.subject_token_type)
             .append_pair("subject_token", &subject)
             .finish();
-        let exchange = request(Method::POST, &account.token_url, "application/x-www-form-urlencoded", form)?;
+        let exchange = request(
+            Method::POST,
+            &account.token_url,
+            "application/x-www-form-urlencoded",
+            form,
+        )?;
         let token: ExchangedToken = self.answer(exchange).await?;
         let (bearer, seconds) = match impersonated {
-            None => (token.access_token, token.expires_in.unwrap_or(TOKEN_SECONDS)),
+            None => (
+                token.access_token,
+                token.expires_in.unwrap_or(TOKEN_SECONDS),
+            ),
             Some(url) => {
-                let seconds = account.service_account_impersonation.token_lifetime_seconds.unwrap_or(TOKEN_SECONDS);
+                let seconds = account
+                    .service_account_impersonation
+                    .token_lifetime_seconds
+                    .unwrap_or(TOKEN_SECONDS);
                 let body = serde_json::json!({ "scope": [STORAGE_SCOPE], "lifetime": format!("{seconds}s") });
                 let mut asking = request(Method::POST, url, "application/json", body.to_string())?;
-                let bearer = format!("Bearer {}", token.access_token).parse::<HeaderValue>().map_err(failed)?;
+                let bearer = format!("Bearer {}", token.access_token)
+                    .parse::<HeaderValue>()
+                    .map_err(failed)?;
                 asking.headers_mut().insert(header::AUTHORIZATION, bearer);
-                (self.answer::<AccountToken>(asking).await?.access_token, seconds)
+                (
+                    self.answer::<AccountToken>(asking).await?.access_token,
+                    seconds,
+                )
             }
         };
         let lasts = Duration::from_secs(seconds).saturating_sub(RENEWED_BEFORE);
-        Ok(KnownToken { credential: Arc::new(GcpCredential { bearer }), renewed_from: asked + lasts })
+        Ok(KnownToken {
+            credential: Arc::new(GcpCredential { bearer }),
+            renewed_from: asked + lasts,
+        })
     }
 
     /// The token of the other provider: it changes, and is read anew each time.
@@ -164,56 +214,90 @@ impl FederatedCredentials {
                 tokio::fs::read(file).await.map_err(unread)?
             }
             (None, url) => {
-                let mut asking = request(Method::GET, url.as_deref().unwrap_or_default(), "", String::new())?;
+                let mut asking = request(
+                    Method::GET,
+                    url.as_deref().unwrap_or_default(),
+                    "",
+                    String::new(),
+                )?;
                 for (name, value) in &source.headers {
                     let name = name.parse::<HeaderName>().map_err(failed)?;
-                    asking.headers_mut().insert(name, value.parse::<HeaderValue>().map_err(failed)?);
+                    asking
+                        .headers_mut()
+                        .insert(name, value.parse::<HeaderValue>().map_err(failed)?);
                 }
                 self.text(asking).await?
             }
         };
         let wrong = || denied("the token of the identity provider cannot be read".to_owned());
         let text = String::from_utf8(text).map_err(|_| wrong())?;
-        let Some(field) = &source.format.subject_token_field_name else { return Ok(text.trim().to_owned()) };
+        let Some(field) = &source.format.subject_token_field_name else {
+            return Ok(text.trim().to_owned());
+        };
         let object: serde_json::Value = serde_json::from_str(&text).map_err(|_| wrong())?;
-        object.get(field).and_then(serde_json::Value::as_str).map(str::to_owned).ok_or_else(wrong)
+        object
+            .get(field)
+            .and_then(serde_json::Value::as_str)
+            .map(str::to_owned)
+            .ok_or_else(wrong)
     }
 
     async fn answer<T: DeserializeOwned>(&self, asking: HttpRequest) -> object_store::Result<T> {
         let host = asking.uri().host().unwrap_or_default().to_owned();
         // The parser's text might tell of the token.
-        serde_json::from_slice(&self.text(asking).await?).map_err(|_| denied(format!("{host} gave no token")))
+        serde_json::from_slice(&self.text(asking).await?)
+            .map_err(|_| denied(format!("{host} gave no token")))
     }
 
     async fn text(&self, asking: HttpRequest) -> object_store::Result<Vec<u8>> {
         let host = asking.uri().host().unwrap_or_default().to_owned();
         let answer = self.client.execute(asking).await.map_err(failed)?;
-        let (status, body) = (answer.status(), answer.into_body().bytes().await.map_err(failed)?);
+        let (status, body) = (
+            answer.status(),
+            answer.into_body().bytes().await.map_err(failed)?,
+        );
         if status.is_success() {
             return Ok(body.into());
         }
         // Requests that fail for a while are repeated.
-        Err(match status.is_client_error() && !matches!(status.as_u16(), 408 | 429) {
-            true => denied(format!("{host} refused a token: {status}")),
-            false => failed(std::io::Error::other(format!("{host} gave no token: {status}"))),
-        })
+        Err(
+            match status.is_client_error() && !matches!(status.as_u16(), 408 | 429) {
+                true => denied(format!("{host} refused a token: {status}")),
+                false => failed(std::io::Error::other(format!(
+                    "{host} gave no token: {status}"
+                ))),
+            },
+        )
     }
 }
 
 fn failed(error: impl std::error::Error + Send + Sync + 'static) -> object_store::Error {
-    object_store::Error::Generic { store: "GCS", source: Box::new(error) }
+    object_store::Error::Generic {
+        store: "GCS",
+        source: Box::new(error),
+    }
 }
 
 fn denied(why: String) -> object_store::Error {
-    object_store::Error::Unauthenticated { path: "credentials".to_owned(), source: why.into() }
+    object_store::Error::Unauthenticated {
+        path: "credentials".to_owned(),
+        source: why.into(),
+    }
 }
 
-fn request(method: Method, url: &str, content: &'static str, body: String) -> object_store::Result<HttpRequest> {
+fn request(
+    method: Method,
+    url: &str,
+    content: &'static str,
+    body: String,
+) -> object_store::Result<HttpRequest> {
     let mut request = HttpRequest::new(body.into());
     *request.method_mut() = method;
     *request.uri_mut() = url.parse::<Uri>().map_err(failed)?;
     if !content.is_empty() {
-        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content));
+        request
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static(content));
     }
     Ok(request)
 }
@@ -224,10 +308,17 @@ impl CredentialProvider for FederatedCredentials {
 
     async fn get_credential(&self) -> object_store::Result<Arc<GcpCredential>> {
         let mut known = self.known.lock().await;
-        if let Some(token) = known.as_ref().filter(|token| Instant::now() < token.renewed_from) {
+        if let Some(token) = known
+            .as_ref()
+            .filter(|token| Instant::now() < token.renewed_from)
+        {
             return Ok(token.credential.clone());
         }
-        let token = self.patience.retry(|| self.fetch()).await.map_err(|failed| failed.error)?;
+        let token = self
+            .patience
+            .retry(|| self.fetch())
+            .await
+            .map_err(|failed| failed.error)?;
         let credential = token.credential.clone();
         *known = Some(token);
         Ok(credential)

@@ -10,14 +10,24 @@ use super::ObjectUrl;
 use crate::io::retry::{CountingConnector, RetryBudget};
 
 /// A client of one host.
-pub fn connect(url: &ObjectUrl, patience: RetryBudget, connector: CountingConnector) -> Result<Arc<dyn ObjectStore>> {
+pub fn connect(
+    url: &ObjectUrl,
+    patience: RetryBudget,
+    connector: CountingConnector,
+) -> Result<Arc<dyn ObjectStore>> {
     let store = HttpBuilder::new()
         .with_url(url.root)
         .with_client_options(ClientOptions::new().with_allow_http(url.root.starts_with("http://")))
         .with_retry(patience.retry_config())
         .with_http_connector(connector)
         .build()
-        .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{}` is not a valid URL", url.root)).cause(error))?;
+        .map_err(|error| {
+            Fault::new(
+                codes::BAD_VALUE,
+                format!("`{}` is not a valid URL", url.root),
+            )
+            .cause(error)
+        })?;
     Ok(Arc::new(store))
 }
 

@@ -73,12 +73,18 @@ pub struct ObjectUrl<'t> {
 impl<'t> ObjectUrl<'t> {
     /// The parts of a URL. `None` for a path of the file system.
     pub fn parse(text: &'t str) -> Result<Option<ObjectUrl<'t>>> {
-        let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| *scheme != "file") else {
+        let Some((scheme, rest)) = text
+            .split_once("://")
+            .filter(|(scheme, _)| *scheme != "file")
+        else {
             return Ok(None);
         };
         let Some(kind) = StoreKind::of_scheme(scheme) else {
-            return Err(Fault::new(codes::UNSUPPORTED, format!("`{scheme}://` is not a storage that Forebay knows"))
-                .hint("use a local path, s3://, gs://, az://, abfss:// or https://"));
+            return Err(Fault::new(
+                codes::UNSUPPORTED,
+                format!("`{scheme}://` is not a storage that Forebay knows"),
+            )
+            .hint("use a local path, s3://, gs://, az://, abfss:// or https://"));
         };
         let bucket = rest.split('/').next().unwrap_or_default();
         let root = &text[..scheme.len() + "://".len() + bucket.len()];
@@ -94,11 +100,20 @@ impl<'t> ObjectUrl<'t> {
         if kind == StoreKind::Http {
             http::require_plain(text, bucket)?;
         }
-        Ok(Some(ObjectUrl { kind, root, bucket, key: rest[bucket.len()..].trim_matches('/') }))
+        Ok(Some(ObjectUrl {
+            kind,
+            root,
+            bucket,
+            key: rest[bucket.len()..].trim_matches('/'),
+        }))
     }
 
     /// A client of the store, with credentials from the environment.
-    pub fn connect(&self, patience: RetryBudget, connector: CountingConnector) -> Result<Arc<dyn ObjectStore>> {
+    pub fn connect(
+        &self,
+        patience: RetryBudget,
+        connector: CountingConnector,
+    ) -> Result<Arc<dyn ObjectStore>> {
         match self.kind {
             StoreKind::S3 => s3::connect(self.bucket, patience, connector),
             StoreKind::Gcs => gcs::connect(self, patience, connector),
@@ -120,27 +135,43 @@ fn env_value(name: &str) -> Option<String> {
 }
 
 fn env_flag(name: &str) -> bool {
-    env_value(name)
-        .is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "y" | "on"))
+    env_value(name).is_some_and(|value| {
+        matches!(
+            value.to_ascii_lowercase().as_str(),
+            "1" | "true" | "yes" | "y" | "on"
+        )
+    })
 }
 
 /// What variables that begin with a prefix tell of a store, in the order of their names. Variables that are set to
 /// nothing tell nothing.
 fn env_config<K: FromStr>(prefix: &str) -> Vec<(K, String)> {
-    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let text = |(name, value): (OsString, OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
     let mut set: Vec<(String, String)> = std::env::vars_os()
         .filter_map(text)
         .filter(|(name, value)| name.starts_with(prefix) && !value.is_empty())
         .collect();
     set.sort();
-    set.into_iter().filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, value))).collect()
+    set.into_iter()
+        .filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, value)))
+        .collect()
 }
 
 /// Whether something listens at the address of a metadata service.
 fn metadata_service_responds(url: &str) -> bool {
-    let Ok(url) = Url::parse(url) else { return false };
-    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return false };
-    let addresses: Vec<_> = (host, port).to_socket_addrs().into_iter().flatten().collect();
+    let Ok(url) = Url::parse(url) else {
+        return false;
+    };
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+        return false;
+    };
+    let addresses: Vec<_> = (host, port)
+        .to_socket_addrs()
+        .into_iter()
+        .flatten()
+        .collect();
     let answers = |address| TcpStream::connect_timeout(address, METADATA_TIMEOUT).is_ok();
     (0..METADATA_TRIES).any(|_| addresses.iter().any(answers))
 }
@@ -152,11 +183,26 @@ mod tests {
     #[test]
     fn urls_are_divided_into_root_and_key() {
         for (text, kind, root, key) in [
-            ("s3://lake/a/b.parquet", StoreKind::S3, "s3://lake", "a/b.parquet"),
+            (
+                "s3://lake/a/b.parquet",
+                StoreKind::S3,
+                "s3://lake",
+                "a/b.parquet",
+            ),
             ("gs://lake", StoreKind::Gcs, "gs://lake", ""),
             ("az://lake/a/", StoreKind::Azure, "az://lake", "a"),
-            ("abfss://c@acc.dfs.core.windows.net/a", StoreKind::Azure, "abfss://c@acc.dfs.core.windows.net", "a"),
-            ("https://example.org:8443/a/b.csv", StoreKind::Http, "https://example.org:8443", "a/b.csv"),
+            (
+                "abfss://c@acc.dfs.core.windows.net/a",
+                StoreKind::Azure,
+                "abfss://c@acc.dfs.core.windows.net",
+                "a",
+            ),
+            (
+                "https://example.org:8443/a/b.csv",
+                StoreKind::Http,
+                "https://example.org:8443",
+                "a/b.csv",
+            ),
         ] {
             let url = ObjectUrl::parse(text).unwrap().unwrap();
             assert_eq!((url.kind, url.root, url.key), (kind, root, key), "{text}");

@@ -20,8 +20,15 @@ const HINT: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SES
 
 /// The provider of a profile, where credentials come from one. A fault where there are no credentials at all.
 pub fn credential_provider(bucket: &str) -> Result<Option<AwsCredentialProvider>> {
-    let missing = |message: String| Fault::new(codes::ACCESS, message).file(format!("s3://{bucket}")).hint(HINT);
-    let pairs = [("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN")];
+    let missing = |message: String| {
+        Fault::new(codes::ACCESS, message)
+            .file(format!("s3://{bucket}"))
+            .hint(HINT)
+    };
+    let pairs = [
+        ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"),
+    ];
     for (first, second) in pairs {
         match (env_value(first).is_some(), env_value(second).is_some()) {
             (true, true) => return Ok(None),
@@ -29,7 +36,11 @@ pub fn credential_provider(bucket: &str) -> Result<Option<AwsCredentialProvider>
             // A role alone may be meant for the profile.
             (false, true) if second == "AWS_ROLE_ARN" => {}
             (is_first, _) => {
-                let (there, lacking) = if is_first { (first, second) } else { (second, first) };
+                let (there, lacking) = if is_first {
+                    (first, second)
+                } else {
+                    (second, first)
+                };
                 return Err(missing(format!("{there} is set, and {lacking} is not")));
             }
         }
@@ -43,10 +54,13 @@ pub fn credential_provider(bucket: &str) -> Result<Option<AwsCredentialProvider>
     if let Some(profile) = AwsProfile::from_env()? {
         return Ok(Some(Arc::new(profile)));
     }
-    let metadata = env_value("AWS_METADATA_ENDPOINT").unwrap_or_else(|| METADATA_ENDPOINT.to_owned());
+    let metadata =
+        env_value("AWS_METADATA_ENDPOINT").unwrap_or_else(|| METADATA_ENDPOINT.to_owned());
     match !env_flag("AWS_EC2_METADATA_DISABLED") && metadata_service_responds(&metadata) {
         true => Ok(None),
-        false => Err(missing(format!("there are no credentials for the bucket `{bucket}`"))),
+        false => Err(missing(format!(
+            "there are no credentials for the bucket `{bucket}`"
+        ))),
     }
 }
 
@@ -78,7 +92,11 @@ impl AwsProfile {
         let file = file.or_else(|| std::env::home_dir().map(|home| home.join(".aws/credentials")));
         let Some(file) = file else { return Ok(None) };
         let name = named.clone().unwrap_or_else(|| "default".to_owned());
-        let profile = AwsProfile { file, name, known: Mutex::default() };
+        let profile = AwsProfile {
+            file,
+            name,
+            known: Mutex::default(),
+        };
         match profile.read() {
             Ok(_) => Ok(Some(profile)),
             Err(why) if named.is_some() || profile.file.exists() => {
@@ -90,7 +108,9 @@ impl AwsProfile {
     }
 
     fn modified_at(file: &Path) -> Option<SystemTime> {
-        std::fs::metadata(file).and_then(|meta| meta.modified()).ok()
+        std::fs::metadata(file)
+            .and_then(|meta| meta.modified())
+            .ok()
     }
 
     fn read(&self) -> Result<Arc<AwsCredential>, String> {
@@ -101,10 +121,17 @@ impl AwsProfile {
         {
             return Ok(known.credential.clone());
         }
-        let text = std::fs::read_to_string(&self.file)
-            .map_err(|error| format!("the credentials of the profile `{}` cannot be read: {error}", self.name))?;
+        let text = std::fs::read_to_string(&self.file).map_err(|error| {
+            format!(
+                "the credentials of the profile `{}` cannot be read: {error}",
+                self.name
+            )
+        })?;
         let credential = Arc::new(parse_profile(&text, &self.name)?);
-        *known = Some(CachedCredential { changed, credential: credential.clone() });
+        *known = Some(CachedCredential {
+            changed,
+            credential: credential.clone(),
+        });
         Ok(credential)
     }
 }
@@ -112,9 +139,20 @@ impl AwsProfile {
 /// The credentials of a profile in a file with `[profile]` lines and `key = value` lines.
 fn parse_profile(text: &str, profile: &str) -> Result<AwsCredential, String> {
     let (mut section, mut found) = (None, [None, None, None]);
-    let names = ["aws_access_key_id", "aws_secret_access_key", "aws_session_token"];
-    for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
-        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+    let names = [
+        "aws_access_key_id",
+        "aws_secret_access_key",
+        "aws_session_token",
+    ];
+    for line in text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.starts_with(['#', ';']))
+    {
+        if let Some(name) = line
+            .strip_prefix('[')
+            .and_then(|line| line.strip_suffix(']'))
+        {
             section = Some(name.trim());
         } else if section == Some(profile)
             && let Some((key, value)) = line.split_once('=')
@@ -126,7 +164,11 @@ fn parse_profile(text: &str, profile: &str) -> Result<AwsCredential, String> {
     let lacks = |name: &str| format!("the profile `{profile}` has no `{name}`");
     let [key_id, secret_key, token] = found;
     let key_id = key_id.ok_or_else(|| lacks(names[0]))?;
-    Ok(AwsCredential { key_id, secret_key: secret_key.ok_or_else(|| lacks(names[1]))?, token })
+    Ok(AwsCredential {
+        key_id,
+        secret_key: secret_key.ok_or_else(|| lacks(names[1]))?,
+        token,
+    })
 }
 
 #[async_trait::async_trait]
@@ -134,7 +176,10 @@ impl CredentialProvider for AwsProfile {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        self.read().map_err(|why| object_store::Error::Generic { store: "S3", source: why.into() })
+        self.read().map_err(|why| object_store::Error::Generic {
+            store: "S3",
+            source: why.into(),
+        })
     }
 }
 
@@ -150,17 +195,39 @@ mod tests {
         let file = folder.path().join("credentials");
         let write = |key: &str, seconds: u64| {
             let other = "[other]\naws_access_key_id = x\naws_secret_access_key = y\n";
-            let text = format!("# keys\n{other}[nightly]\naws_access_key_id={key}\n aws_secret_access_key = s=1\n");
+            let text = format!(
+                "# keys\n{other}[nightly]\naws_access_key_id={key}\n aws_secret_access_key = s=1\n"
+            );
             std::fs::write(&file, text).unwrap();
             let at = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-            std::fs::File::options().write(true).open(&file).unwrap().set_modified(at).unwrap();
+            std::fs::File::options()
+                .write(true)
+                .open(&file)
+                .unwrap()
+                .set_modified(at)
+                .unwrap();
         };
         write("first", 1_000_000);
-        let profile = AwsProfile { file: file.clone(), name: "nightly".to_owned(), known: Mutex::default() };
+        let profile = AwsProfile {
+            file: file.clone(),
+            name: "nightly".to_owned(),
+            known: Mutex::default(),
+        };
         let read = || profile.read().unwrap();
-        assert_eq!((read().key_id.as_str(), read().secret_key.as_str(), &read().token), ("first", "s=1", &None));
+        assert_eq!(
+            (
+                read().key_id.as_str(),
+                read().secret_key.as_str(),
+                &read().token
+            ),
+            ("first", "s=1", &None)
+        );
         write("second", 1_000_001);
         assert_eq!(read().key_id, "second");
-        assert!(parse_profile("[other]\naws_access_key_id=a", "other").unwrap_err().contains("aws_secret_access_key"));
+        assert!(
+            parse_profile("[other]\naws_access_key_id=a", "other")
+                .unwrap_err()
+                .contains("aws_secret_access_key")
+        );
     }
 }
