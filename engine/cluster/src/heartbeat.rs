@@ -39,7 +39,7 @@ impl EventListener for MeterWatch {
                     meter.record_cpu_time(*before);
                 }
                 Event::Spilled { bytes } => {
-                    drop(meter.spilled_bytes.fetch_add(bytes, Ordering::Relaxed))
+                    meter.spilled_bytes.fetch_add(bytes, Ordering::Relaxed);
                 }
                 _ => {}
             }

@@ -207,7 +207,7 @@ impl StateStore {
                     match ContentId::parse(name) {
                         Some(id) => drop(index.large.insert(id)),
                         None if name.ends_with(PACK_SUFFIX) => {
-                            drop(listed.insert(name.to_owned(), object.size))
+                            listed.insert(name.to_owned(), object.size);
                         }
                         None => {}
                     }
