@@ -153,7 +153,7 @@ fn a_transform_divides_columns() {
 #[test]
 fn a_row_is_served() {
     let shop = TestDirectory::new();
-    let row = serve_row::run(&shop.path("prices")).unwrap().unwrap();
+    let row = serve_row::run(&shop.path("prices")).unwrap();
     assert_eq!(
         row["category"],
         serde_json::json!([1.0, 0.0, 0.0]),

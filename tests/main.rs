@@ -72,6 +72,7 @@ mod relational;
 mod request_failures;
 mod resume;
 mod s3;
+mod scoring;
 mod semantics;
 mod sequences;
 mod series;

@@ -21,7 +21,7 @@ pub fn pipeline(dir: &Path) -> Result<Pipeline> {
     let features = pipeline
         .step("features", &demand)
         .fit_on("train")
-        .apply(filter("qty IS NOT NULL"))
+        .apply(filter("qty IS NOT NULL").when(FilterScope::Learning))
         .apply(lag(["qty"]).by(["7d", "14d"]))
         .apply(
             rolling(["qty"])

@@ -12,7 +12,7 @@ use forebay_generate::{DemandOptions, HistoryExtent, demand};
 use serde_json::{Map, Value, json};
 
 /// Generates demand in `dir`, learns from it, and serves a row.
-pub fn run(dir: &Path) -> Result<Option<Map<String, Value>>> {
+pub fn run(dir: &Path) -> Result<Map<String, Value>> {
     let mut options = DemandOptions::new(HistoryExtent::Days(40), 7, dir.join("data"));
     options.series = 50;
     demand(&options, &mut |_| {})?;
@@ -39,7 +39,7 @@ pub fn run(dir: &Path) -> Result<Option<Map<String, Value>>> {
 
 fn main() -> Result<()> {
     let dir = std::env::temp_dir().join(format!("forebay-serve-row-{}", std::process::id()));
-    println!("{}", Value::from(run(&dir)?.unwrap_or_default()));
+    println!("{}", Value::from(run(&dir)?));
     std::fs::remove_dir_all(&dir)
         .map_err(|error| Fault::disk("the example's directory cannot be removed", error))
 }

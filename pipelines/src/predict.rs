@@ -14,7 +14,7 @@ use forebay_model::{
 use forebay_plan::{ConfiguredTransform, FUTURE_PART, unknown_column};
 use forebay_run::{
     Artifact, ForecastColumns, ForecastFormat, LoadedModel, Manifest, ModelPredictor,
-    PredictTransform, Predictions, RunReport, Session, output_root, quantile_column,
+    PredictTransform, Predictions, RunReport, ServedRows, Session, output_root, quantile_column,
 };
 use forebay_storage::StorageClient;
 use forebay_transforms::SelectColumns;
@@ -50,7 +50,8 @@ pub struct TrainedModel {
 /// use forebay::prelude::*;
 ///
 /// let mut scoring = ScoringRequest { output: "out/forecast".into(), ..ScoringRequest::default() };
-/// scoring.sources.insert("demand".into(), "data/tomorrow".into());
+/// scoring.sources.insert("demand".into(), "data/demand".into());
+/// scoring.rows_from = Some("2016-05-22".into());
 /// scoring.format = ForecastFormat::Csv;
 /// scoring.bounds = (Some(0.0), None);
 /// # let _ = scoring;
@@ -75,6 +76,10 @@ pub struct ScoringRequest {
     pub bounds: (Option<f64>, Option<f64>),
     /// Predicts as if time had come as far as its end: for the rows inside it, or for the future after it.
     pub interval: Option<Interval>,
+    /// The time from which on rows are predicted. Earlier rows are history: they are read for windows alone.
+    pub rows_from: Option<String>,
+    /// The given rows are all the history that there is: rows are predicted although windows reach further back.
+    pub whole_history: bool,
 }
 
 impl TrainedModel {
@@ -133,6 +138,11 @@ impl TrainedModel {
     /// it, with the same contract.
     pub fn score(&self, session: &Session, scoring: &ScoringRequest) -> Result<RunReport> {
         let pipeline = self.pipeline(session, scoring)?;
+        let session = session.clone().serving(ServedRows {
+            from: scoring.rows_from.clone(),
+            whole_history: scoring.whole_history,
+            labels: vec![self.predictor.card.label.clone()],
+        });
         match &scoring.interval {
             Some(interval) => session.apply_interval(&pipeline, &self.artifact, interval),
             None => session.apply(&pipeline, &self.artifact),

@@ -7,6 +7,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{BoundValue, ColumnExtent, Dataset, Result, logical_type, tick_nanoseconds};
+use forebay_plan::sql_name;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -364,6 +365,16 @@ impl DataSample<'_> {
         let label = self
             .label
             .and_then(|label| facts.iter().find(|column| column.name == label));
+        if let Some(label) = label.filter(|label| label.nulls > 0) {
+            // Rows to be scored have no label.
+            let is_word = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+            let name = match label.name.chars().all(is_word) {
+                true => label.name.clone(),
+                false => sql_name(&label.name),
+            };
+            let condition = format!("{name} IS NOT NULL").replace('\'', "''");
+            steps.push(format!("filter: {{ sql: '{condition}', when: learning }}"));
+        }
         let length = |count: i128| series.step.and_then(|step| length_text(step * count));
         let season = series.step.map_or(1, season_of);
         if let (Some(label), true) = (label.filter(|label| is_number(label)), series.unique)

@@ -15,7 +15,7 @@ use crate::scheduler::CostClass;
 use crate::shuffle_plan::ShufflePlan;
 
 /// What both sides must agree on.
-pub const PROTOCOL: u32 = 13;
+pub const PROTOCOL: u32 = 14;
 
 /// A run, as workers need to know it: they compile it themselves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,6 +26,8 @@ pub struct RunSpec {
     /// The questions that were answered when the coordinator compiled.
     pub known: BTreeSet<AnalyzerId>,
     pub interval: Option<Interval>,
+    /// The time from which on rows are written, where an artifact is applied; those before are history.
+    pub rows_from: Option<String>,
     /// The artifact that the run goes on from, in the state directory.
     pub continues: Option<ContentId>,
     /// Steps that hold what this artifact learned.

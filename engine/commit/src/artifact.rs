@@ -4,12 +4,13 @@
 //! artifacts/<id>/artifact.json        the pipeline's steps, columns, and small findings
 //! artifacts/<id>/findings/7.parquet   findings that are too long for JSON; where they are many, those of the same
 //!                                     columns together, each in a row group
+//! artifacts/<id>/origin.json          what applying it asks of the data of the fit: where it begins, what is predicted
 //! artifacts/<id>/lineage.json         where it came from: spans, states, versions
 //! artifacts/<name>.json               the ids of the newest artifact of a pipeline and of the one before it
 //! ```
 //! The id is a hash of `artifact.json` and the findings: what was learned, not from which files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -51,7 +52,23 @@ pub struct Artifact {
     pub findings: Vec<LearnedFinding>,
     /// Since when the findings of steps that do not learn anew in each run are in force.
     pub fits: Vec<StepFit>,
+    /// The data of the fit, as far as applying the artifact asks for it. It is no part of the id.
+    pub origin: ArtifactOrigin,
 }
+
+/// The data of a fit, as far as applying its artifact asks for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArtifactOrigin {
+    /// The first time of each source whose metadata tells it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub begins: BTreeMap<String, String>,
+    /// The columns that are predicted: the pipeline's label, and those of its trainings.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub labels: BTreeSet<String>,
+}
+
+/// The name of the file with the origin.
+const ORIGIN: &str = "origin.json";
 
 /// When a step learned what is in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,6 +174,7 @@ impl Artifact {
         schemas: BTreeMap<String, SchemaRef>,
         findings: Vec<LearnedFinding>,
         fits: Vec<StepFit>,
+        origin: ArtifactOrigin,
         threads: usize,
     ) -> Result<(Self, ArtifactFiles)> {
         let mut artifact = Artifact {
@@ -165,18 +183,38 @@ impl Artifact {
             schemas,
             findings,
             fits,
+            origin,
         };
-        let files = artifact.files(threads)?;
+        let mut files = artifact.identified_files(threads)?;
         let mut id = IdBuilder::new("artifact");
         files.iter().for_each(|(name, bytes)| {
             id.text(name).bytes(bytes);
         });
         artifact.id = id.finish();
+        files.extend(artifact.origin_file()?);
         Ok((artifact, files))
     }
 
     /// The files of the artifact, but for the lineage, encoded by so many threads.
     pub fn files(&self, threads: usize) -> Result<ArtifactFiles> {
+        let mut files = self.identified_files(threads)?;
+        files.extend(self.origin_file()?);
+        Ok(files)
+    }
+
+    /// The file with the origin, where something is known of it.
+    fn origin_file(&self) -> Result<Option<(String, Bytes)>> {
+        if self.origin == ArtifactOrigin::default() {
+            return Ok(None);
+        }
+        let mut text = serde_json::to_vec_pretty(&self.origin)
+            .map_err(|error| Fault::internal("the origin of an artifact").cause(error))?;
+        text.push(b'\n');
+        Ok(Some((ORIGIN.to_owned(), Bytes::from(text))))
+    }
+
+    /// The files that the id is a hash of.
+    fn identified_files(&self, threads: usize) -> Result<ArtifactFiles> {
         let count = self.findings.len();
         let tables = parallel_map(threads, count, &|index| {
             Ok(finding_json(&self.findings[index].finding))
@@ -448,6 +486,13 @@ impl Artifact {
         }
         let fits = wire.fits.clone();
         let (pipeline, schemas) = from_wire(wire)?;
+        // Artifacts of earlier versions have no such file.
+        let origin = match io.get(&dir.join(ORIGIN))? {
+            Some(bytes) => {
+                serde_json::from_slice(&bytes).map_err(json_fault("the origin of the artifact"))?
+            }
+            None => ArtifactOrigin::default(),
+        };
         let id = id.finish();
         // The directory that it was written to is called by its id.
         let name = dir
@@ -466,13 +511,13 @@ impl Artifact {
             schemas,
             findings,
             fits,
+            origin,
         })
     }
 
-    /// Its pipeline, bound to the columns of its sources.
-    pub fn bind(&self, registry: &TransformRegistry, sql: &SqlCompiler) -> Result<BoundPipeline> {
-        let datasets: BTreeMap<String, Dataset> = self
-            .schemas
+    /// Its sources as they were, without rows.
+    pub fn datasets(&self) -> BTreeMap<String, Dataset> {
+        self.schemas
             .iter()
             .map(|(name, schema)| {
                 let schema = schema.clone();
@@ -487,8 +532,12 @@ impl Artifact {
                     },
                 )
             })
-            .collect();
-        let bound = bind(&self.pipeline, registry, sql, &datasets)?;
+            .collect()
+    }
+
+    /// Its pipeline, bound to the columns of its sources.
+    pub fn bind(&self, registry: &TransformRegistry, sql: &SqlCompiler) -> Result<BoundPipeline> {
+        let bound = bind(&self.pipeline, registry, sql, &self.datasets())?;
         let asked = bound.asks.iter().map(|ask| ask.ask.analyzer.kind());
         if !asked.eq(self
             .findings

@@ -20,7 +20,7 @@ mod visible_files;
 #[global_allocator]
 static ALLOCATOR: forebay_fuzz::CountingAllocator = forebay_fuzz::CountingAllocator;
 
-pub use artifact::{Artifact, ArtifactFiles, LearnedFinding, StepFit};
+pub use artifact::{Artifact, ArtifactFiles, ArtifactOrigin, LearnedFinding, StepFit};
 pub use decide::ReuseDecision;
 pub use degradation_report::DegradationReport;
 pub use fencing::AttemptFence;

@@ -124,6 +124,7 @@ impl<'a> FusedLearner<'a> {
             after,
             columns: work.columns.clone(),
             part: work.part.clone(),
+            marks_unfound: true,
         }];
         let bound = &write.context.program.bound;
         wants.extend(

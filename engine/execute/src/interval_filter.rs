@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use arrow::array::{BooleanArray, RecordBatch};
-use arrow::compute::filter_record_batch;
 use forebay_model::{BoundValue, ColumnExtent, Dataset, Fault, Result, ticks};
 use forebay_plan::span_extents;
 
@@ -41,18 +40,14 @@ impl IntervalFilter {
         }
     }
 
-    /// The rows of a batch that lie in the interval.
-    pub fn filter_rows(&self, batch: RecordBatch) -> Result<RecordBatch> {
+    /// Marks the rows of a batch that lie in the interval.
+    pub fn inside(&self, batch: &RecordBatch) -> Result<BooleanArray> {
         let column = batch
             .column_by_name(&self.column)
             .ok_or_else(|| Fault::internal("the time of a sink is gone"))?;
         let inside = |tick: Option<i64>| {
             Some(tick.is_some_and(|tick| (self.first..=self.last).contains(&tick)))
         };
-        let mask: BooleanArray = ticks(column)?.iter().map(inside).collect();
-        match mask.true_count() == batch.num_rows() {
-            true => Ok(batch),
-            false => Ok(filter_record_batch(&batch, &mask)?),
-        }
+        Ok(ticks(column)?.iter().map(inside).collect())
     }
 }

@@ -326,6 +326,7 @@ impl MaterializePass<'_> {
                 after: stream.ops.len(),
                 columns: columns.to_vec(),
                 part: None,
+                marks_unfound: false,
             };
             let compile = |told: ChainContext<'_>| {
                 let bound = &self.context.program.bound;

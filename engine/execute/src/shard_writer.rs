@@ -147,6 +147,7 @@ pub fn new_shard(
         rows_expanded: counts.expanded,
         rows_clipped: counts.clipped,
         rows_crossed: counts.crossed,
+        rows_without_history: counts.without_history,
         files,
     }
 }

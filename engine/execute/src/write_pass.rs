@@ -5,6 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use arrow::array::AsArray;
+use arrow::compute::{and, filter_record_batch};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_cluster::{TaskControl, TaskKind, TaskOutcome};
 use forebay_commit::Shard;
@@ -118,6 +120,7 @@ impl WritePass<'_> {
                 after,
                 columns: columns.clone(),
                 part: part.clone(),
+                marks_unfound: true,
             }
         };
         let chains = scans.iter().map(|scan| self.chain(scan, &[want(scan)]));
@@ -404,7 +407,9 @@ impl WritePass<'_> {
             let mut batches = Vec::new();
             let mut give = |want: usize, input: AnalyzerInput<'_>| match want.checked_sub(1) {
                 None => {
-                    batches.push(written_batch(groups.schema, input.columns, input.rows)?);
+                    let batch = written_batch(groups.schema, input.columns, input.rows)?;
+                    let unfound = input.columns.get(batch.num_columns());
+                    batches.push((batch, unfound.map(|marks| marks.as_boolean().clone())));
                     Ok(())
                 }
                 Some(question) => learn(question, input),
@@ -413,12 +418,17 @@ impl WritePass<'_> {
             counts.add(
                 streamed.map_err(|fault| self.context.state.record_order_failure(carry, fault))?,
             );
-            for mut batch in batches {
+            for (mut batch, mut unfound) in batches {
                 if let Some(within) = &target.within {
                     let rows = batch.num_rows();
-                    batch = within.filter_rows(batch)?;
-                    counts.filtered += (rows - batch.num_rows()) as u64;
+                    let inside = within.inside(&batch)?;
+                    if inside.true_count() < rows {
+                        batch = filter_record_batch(&batch, &inside)?;
+                        unfound = unfound.map(|marks| and(&marks, &inside)).transpose()?;
+                        counts.filtered += (rows - batch.num_rows()) as u64;
+                    }
                 }
+                counts.without_history += unfound.map_or(0, |marks| marks.true_count() as u64);
                 groups.push(batch)?.into_iter().try_for_each(&mut *take)?;
             }
             Ok(())

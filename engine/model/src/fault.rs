@@ -150,6 +150,10 @@ pub mod codes {
         OTHER_DATA = "FB0215" Data Never;
         /// Rows that are not as an `expect` step says.
         EXPECTATION = "FB0216" Data Never;
+        /// Rows to score whose windows would find no history.
+        NO_HISTORY = "FB0217" Data Never;
+        /// A row to score that a filter takes.
+        FILTERED = "FB0218" Data Never;
 
         /// The memory limit would be exceeded.
         MEMORY = "FB0301" Resource Never;

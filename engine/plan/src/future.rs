@@ -75,6 +75,13 @@ impl FutureFlow {
             .for_each(|stream| stream.ops.push(op));
     }
 
+    /// Appends an operation to the streams of the history.
+    pub(crate) fn push_to_history(&mut self, op: OpId) {
+        self.history
+            .iter_mut()
+            .for_each(|stream| stream.ops.push(op));
+    }
+
     /// The rows of the future of a union, given those of its inputs. Inputs without any add their history.
     pub(crate) fn union(inputs: &[NodeFlow]) -> Result<Option<FutureFlow>> {
         let mut all: Option<FutureFlow> = None;

@@ -17,6 +17,7 @@ mod expectation;
 mod explain;
 mod fuse;
 mod future;
+mod history;
 mod join_faults;
 mod label_horizon;
 mod leakage;
@@ -62,6 +63,7 @@ pub use explain::{
 };
 pub use fuse::fuse_learn_into_write;
 pub use future::{FUTURE_PART, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, source_column};
+pub use history::{SourceHistory, needed_history};
 pub use join_faults::{duplicate_key_fault, key_text, met_twice_fault};
 pub use label_horizon::check_horizon;
 pub use leakage::{check_label_names, label_in_features, training_input_name};

@@ -247,6 +247,8 @@ pub struct FilterOp {
     pub kernel: ColumnKernel,
     /// The condition, for pruning row groups and for `explain`.
     pub condition: Option<datafusion::logical_expr::Expr>,
+    /// Whether it is for rows to learn from: rows of the future pass.
+    pub learning: bool,
 }
 
 /// Result of an `ExpandKernel`: the input row of each output row, and the new columns.

@@ -118,6 +118,7 @@ impl ScanStream {
                 after: *after,
                 columns: question.ask.inputs.clone(),
                 part: question.part.clone(),
+                marks_unfound: false,
             }
         })
     }

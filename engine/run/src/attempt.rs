@@ -27,6 +27,7 @@ use crate::refit::RefitDecisions;
 use crate::remote_run::{RemoteRun, name_by_artifact};
 use crate::report::{PassReport, RunReport};
 use crate::run::RunMode;
+use crate::served_history::ServedHistory;
 use crate::session::{PreparedRun, Session};
 use crate::training::{UnpublishedModel, training_pass_name};
 use crate::training_checks::check_trainings;
@@ -86,12 +87,23 @@ impl<'a> RunAttempt<'a> {
                 .run_naive(self.whole, self.interval, self.monitor);
         }
         // What is applied is in force, whatever was learned since.
-        let whole = match self.artifact() {
-            Some(_) => Cow::Owned(self.whole.learning_anew()),
-            None => Cow::Borrowed(self.whole),
+        let (whole, session) = match self.artifact() {
+            Some(artifact) => {
+                let whole = self
+                    .session
+                    .served_pipeline(&self.whole.learning_anew(), self.interval)?;
+                let optional_columns = self.session.optional_columns(&whole, artifact)?;
+                let session = Session {
+                    optional_columns,
+                    ..self.session.clone()
+                };
+                (Cow::Owned(whole), Cow::Owned(session))
+            }
+            None => (Cow::Borrowed(self.whole), Cow::Borrowed(self.session)),
         };
         let attempt = RunAttempt {
             whole: &whole,
+            session: &session,
             ..*self
         };
         let store = StateStore::new(self.session.io.clone(), self.session.state()?);
@@ -152,6 +164,16 @@ impl<'a> RunAttempt<'a> {
             ..self.session.clone()
         };
         if let Some(artifact) = self.artifact() {
+            let served = ServedHistory {
+                session: &session,
+                pipeline: &pipeline,
+                bound: &bound,
+                sources: &state.sources,
+                artifact,
+                interval: self.interval,
+                ranges: Default::default(),
+            };
+            served.check()?;
             name_by_artifact(&mut bound, artifact)?;
         } else if let Some(bounded) = session.rebind_bounded(&pipeline, &datasets, &mut bound)? {
             pipeline = bounded;
@@ -245,8 +267,9 @@ impl<'a> RunAttempt<'a> {
             refits,
         };
         self.substitute_findings(pipeline, &mut compiled)?;
+        let from = session.served.from.as_deref();
         compiled.intervals =
-            session.restrict_to_interval(pipeline, &mut compiled.program, self.interval)?;
+            session.restrict_to_interval(pipeline, &mut compiled.program, self.interval, from)?;
         Ok(compiled)
     }
 
@@ -491,6 +514,7 @@ impl<'a> RunAttempt<'a> {
             refits: std::mem::take(&mut run.refits.steps),
             expectations: expectations.reports,
             interval: self.interval.cloned(),
+            rows_from: session.served.from.clone(),
             again: Vec::new(),
             nothing_new: ladder.is_none() && is_shown && passes.iter().all(|pass| pass.reused),
             deadline: None,
@@ -628,7 +652,8 @@ impl<'a> RunAttempt<'a> {
         if let (Some(answers), DegradationLevel::LastModel) = (answers, level) {
             let (all, mut findings) = ((0..program.bound.asks.len()).collect(), BTreeMap::new());
             replace_findings(&mut program, &lesser, &all, &answers, &mut findings)?;
-            let intervals = session.restrict_to_interval(&lesser, &mut program, self.interval)?;
+            let intervals =
+                session.restrict_to_interval(&lesser, &mut program, self.interval, None)?;
             let dry_run = RunExecutor {
                 intervals,
                 ..run.dry_run_with(&lesser, program, findings)

@@ -23,7 +23,10 @@ mod remote_run;
 mod report;
 mod run;
 mod sample;
+mod served_history;
+mod served_rows;
 mod serving;
+mod serving_inputs;
 mod session;
 #[cfg(test)]
 mod simulation;
@@ -54,10 +57,10 @@ pub use forebay_cluster::{
     set_worker_program,
 };
 pub use forebay_commit::{
-    Artifact, ArtifactFiles, CollectionReport, CorruptFile, DATA_SUFFIX, DegradationReport,
-    FileContent, IntervalEntry, KindUsage, LearnedFinding, Manifest, OutputFile, OutputWriter,
-    RetentionPolicy, StateDirectory, StepFit, TableReferences, VerifyReport, output_root,
-    table_shard_directory, visible_location,
+    Artifact, ArtifactFiles, ArtifactOrigin, CollectionReport, CorruptFile, DATA_SUFFIX,
+    DegradationReport, FileContent, IntervalEntry, KindUsage, LearnedFinding, Manifest, OutputFile,
+    OutputWriter, RetentionPolicy, StateDirectory, StepFit, TableReferences, VerifyReport,
+    output_root, table_shard_directory, visible_location,
 };
 pub use forebay_feed::{
     DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource,
@@ -87,6 +90,7 @@ pub use report::{
     RunReport, TrainingReport, TrainingStartReport,
 };
 pub use sample::RunSample;
+pub use served_rows::ServedRows;
 pub use serving::ServingModel;
 pub use session::{Session, SessionOptions};
 pub use step_rows::StepRows;

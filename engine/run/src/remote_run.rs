@@ -10,6 +10,7 @@ use forebay_plan::{AnalyzerId, BoundPipeline, CarriedFinding, ConfiguredTransfor
 
 use crate::degradation::replace_findings;
 use crate::predict::{LoadedModel, PredictTransform};
+use crate::serving_inputs::has_absent_columns;
 use crate::session::Session;
 
 /// A run whose work units may go to workers.
@@ -40,8 +41,9 @@ impl Session {
             known,
             applies,
         } = run;
+        // Workers do not know which columns their sources may lack.
         let (true, Some(models)) = (
-            self.cluster.is_some() && self.as_of.is_none(),
+            self.cluster.is_some() && self.as_of.is_none() && !has_absent_columns(datasets),
             model_places(pipeline)?,
         ) else {
             return Ok(None);
@@ -62,6 +64,7 @@ impl Session {
             learns,
             known,
             interval: interval.cloned(),
+            rows_from: self.served.from.clone(),
             continues: self.earlier_id(),
             held: self.held_steps(),
             applies: applies.map(|artifact| artifact.id),
@@ -84,6 +87,7 @@ impl Session {
             learns: true,
             known: BTreeSet::new(),
             interval: None,
+            rows_from: None,
             continues: None,
             held: BTreeSet::new(),
             applies: None,

@@ -43,6 +43,9 @@ pub struct RunReport {
     /// The interval that was written, if not everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<Interval>,
+    /// The time from which on rows of new data were written; earlier rows are history, and count as filtered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows_from: Option<String>,
     /// Intervals before it that were done again, because the lookback reaches them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub again: Vec<Interval>,
@@ -95,6 +98,9 @@ pub struct OutputReport {
     /// Rows whose predicted quantiles crossed, and were sorted.
     #[serde(skip_serializing_if = "is_zero")]
     pub crossed: u64,
+    /// Rows for which a window found no earlier value.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rows_without_history: u64,
     /// Its columns, in order.
     pub columns: Vec<OutputColumn>,
     /// Whether readers saw something else before, or nothing.
@@ -227,6 +233,9 @@ pub struct ForecastReport {
     pub clipped: u64,
     /// Rows whose quantiles crossed, and were sorted.
     pub crossed: u64,
+    /// Rows for which a window found no earlier value.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rows_without_history: u64,
     /// What its columns are.
     #[serde(skip)]
     pub layout: ForecastLayout,

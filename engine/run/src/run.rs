@@ -191,6 +191,9 @@ impl Session {
         id.text(run_id)
             .text(&pipeline.name)
             .json(&json!([goal, interval, sources, sinks]));
+        if let Some(from) = &self.served.from {
+            id.text(from);
+        }
         let claim = AttemptFence::acquire(&self.io, &self.state()?, run_id, id.finish())?;
         if let Some(from) = claim.previous_attempt()? {
             self.watch.on_event(Event::TakenOver {

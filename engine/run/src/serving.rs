@@ -13,6 +13,8 @@ use forebay_plan::{
 };
 use serde_json::{Map, Value};
 
+use crate::served_rows::without_learning_filters;
+
 /// Applies what an artifact learned to rows of one source.
 pub struct ServingModel {
     chain: OpChain,
@@ -22,6 +24,23 @@ pub struct ServingModel {
     source: SchemaRef,
     /// For each column that comes out, whether it is one of the source that no step uses.
     passed: Vec<bool>,
+    /// The steps that may remove rows, in order: each has a tap behind that of the columns.
+    removing: Vec<RemovingStep>,
+}
+
+/// A step that may remove rows.
+struct RemovingStep {
+    /// Such as `features.filter`.
+    label: String,
+    /// The condition of a filter.
+    condition: Option<String>,
+}
+
+/// What became of a batch.
+struct AppliedBatch {
+    rows: RecordBatch,
+    /// Rows behind each step that may remove some.
+    rows_after: Vec<usize>,
 }
 
 impl ServingModel {
@@ -33,8 +52,13 @@ impl ServingModel {
         sql: &SqlCompiler,
         node: Option<&str>,
     ) -> Result<ServingModel> {
-        let pipeline = &artifact.pipeline;
-        let bound = artifact.bind(registry, sql)?;
+        // Rows that are scored pass filters for learning.
+        let served = Artifact {
+            pipeline: without_learning_filters(&artifact.pipeline),
+            ..artifact.clone()
+        };
+        let pipeline = &served.pipeline;
+        let bound = served.bind(registry, sql)?;
         let last = pipeline.sinks.first().map(|sink| sink.from.as_str());
         let last = last.or_else(|| pipeline.nodes.last().map(|node| node.name.as_str()));
         let name = node
@@ -76,6 +100,7 @@ impl ServingModel {
             after: stream.ops.len(),
             columns,
             part: None,
+            marks_unfound: false,
         };
         let finding = |ask: usize| {
             let learned = artifact
@@ -88,7 +113,27 @@ impl ServingModel {
             finding: &finding,
             row_order: &|_| WindowRowOrder::Time,
         };
-        let chain = OpChain::new(&bound, stream, &ops, &base_columns, &[want], told)?;
+        let mut wants = vec![want];
+        let mut removing = Vec::new();
+        for position in &ops {
+            let op = &bound.ops[stream.ops[*position]];
+            let condition = match &op.op {
+                PlanOp::Keep(keep) => keep.condition.as_ref().map(ToString::to_string),
+                PlanOp::Expand(_) => None,
+                _ => continue,
+            };
+            wants.push(ColumnTap {
+                after: position + 1,
+                columns: Vec::new(),
+                part: None,
+                marks_unfound: false,
+            });
+            removing.push(RemovingStep {
+                label: op.label.clone(),
+                condition,
+            });
+        }
+        let chain = OpChain::new(&bound, stream, &ops, &base_columns, &wants, told)?;
         if let Some(ChainWindow { op, .. }) = chain.windows().first() {
             let label = &bound.ops[*op].label;
             let needs = match &bound.ops[*op].op {
@@ -116,6 +161,7 @@ impl ServingModel {
             output,
             source: base.clone(),
             passed,
+            removing,
         })
     }
 
@@ -153,6 +199,10 @@ impl ServingModel {
 
     /// Applies to a batch. Rows that the pipeline filters are missing in the result.
     pub fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        Ok(self.apply_steps(batch)?.rows)
+    }
+
+    fn apply_steps(&self, batch: &RecordBatch) -> Result<AppliedBatch> {
         let optional = self.optional_inputs();
         let mut columns: Vec<ArrayRef> = Vec::new();
         for field in self.input.fields() {
@@ -183,8 +233,13 @@ impl ServingModel {
             &options,
         )?);
         let mut result = None;
+        let mut rows_after = vec![0; self.removing.len()];
         self.chain
-            .run(&[chunk], &mut Carry::default(), &mut |_, input| {
+            .run(&[chunk], &mut Carry::default(), &mut |tap, input| {
+                if let Some(step) = tap.checked_sub(1) {
+                    rows_after[step] = input.rows;
+                    return Ok(());
+                }
                 let columns = input.columns.iter().zip(self.output.fields());
                 let columns =
                     columns.map(|(column, field)| arrow::compute::cast(column, field.data_type()));
@@ -198,12 +253,32 @@ impl ServingModel {
                 Ok(())
             })?;
         let result = result.ok_or_else(|| Fault::internal("a model gave no result"))?;
-        Ok(result.project(&self.outputs_of(batch.schema_ref()))?)
+        Ok(AppliedBatch {
+            rows: result.project(&self.outputs_of(batch.schema_ref()))?,
+            rows_after,
+        })
     }
 
-    /// Applies to one row given as JSON; absent and null fields are null. `None`: the pipeline
-    /// filters this row. A field that the source does not have is a fault.
-    pub fn apply_row(&self, row: &Map<String, Value>) -> Result<Option<Map<String, Value>>> {
+    /// The fault for a row that a step removes.
+    fn removed_fault(&self, rows_after: &[usize]) -> Fault {
+        let mut steps = self.removing.iter().zip(rows_after);
+        let Some((step, _)) = steps.find(|(_, rows)| **rows == 0) else {
+            return Fault::internal("a row is gone that no step removed");
+        };
+        let message = match &step.condition {
+            Some(condition) => {
+                format!("the filter `{condition}` of `{}` takes the row", step.label)
+            }
+            None => format!("`{}` takes the row", step.label),
+        };
+        Fault::new(codes::FILTERED, message).step(&step.label).hint(
+            "score no such rows, or say that the filter is for learning: `filter: { sql: ..., when: learning }`",
+        )
+    }
+
+    /// Applies to one row given as JSON; absent and null fields are null. A field that the source does not have is a
+    /// fault, and so is a row that a step of the pipeline removes ([`codes::FILTERED`]): the fault names the filter.
+    pub fn apply_row(&self, row: &Map<String, Value>) -> Result<Map<String, Value>> {
         if let Some(unknown) = row.keys().find(|name| self.source.index_of(name).is_err()) {
             return Err(unknown_column(unknown, &self.source));
         }
@@ -221,18 +296,17 @@ impl ServingModel {
                 RecordBatch::try_new(Arc::new(nullable(&self.input)), nulls.collect())?
             }
         };
-        let applied = self.apply(&batch)?;
-        if applied.num_rows() == 0 {
-            return Ok(None);
+        let AppliedBatch { rows, rows_after } = self.apply_steps(&batch)?;
+        if rows.num_rows() == 0 {
+            return Err(self.removed_fault(&rows_after));
         }
         let mut text = Vec::new();
         let mut writer = arrow::json::WriterBuilder::new()
             .with_explicit_nulls(true)
             .build::<_, arrow::json::writer::LineDelimited>(&mut text);
-        writer.write(&applied.slice(0, 1))?;
+        writer.write(&rows.slice(0, 1))?;
         writer.finish()?;
         serde_json::from_slice(&text)
-            .map(Some)
             .map_err(|error| Fault::internal("a row cannot be read back").cause(error))
     }
 }

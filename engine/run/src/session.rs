@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use arrow::datatypes::Field;
 use forebay_cluster::{Cluster, ClusterSize};
 use forebay_commit::{
     Artifact, AttemptFence, IntervalEntry, Manifest, StateLease, StateStore, output_root,
@@ -30,6 +31,8 @@ use crate::deadline::{CostHistory, DeadlineSpec, planned_passes};
 use crate::executor::{PassInterval, RunExecutor, interval_pass_id};
 use crate::report::RunReport;
 use crate::run::RunMode;
+use crate::served_rows::ServedRows;
+use crate::serving_inputs::OptionalColumns;
 use crate::training_tracker::TrainingTracker;
 
 /// What the user decides about a run.
@@ -99,6 +102,10 @@ pub struct Session {
     pub(crate) carried: Option<Arc<CarriedRun>>,
     /// What is told of trainings.
     pub(crate) tracker: Option<Arc<dyn TrainingTracker>>,
+    /// The rows that applying an artifact writes.
+    pub(crate) served: ServedRows,
+    /// Columns that the sources may lack, while an artifact is applied.
+    pub(crate) optional_columns: OptionalColumns,
 }
 
 /// A pipeline on its data, before anything ran.
@@ -141,7 +148,14 @@ impl Session {
             as_of,
             carried,
             tracker,
+            served: ServedRows::default(),
+            optional_columns: OptionalColumns::new(),
         })
+    }
+
+    /// The same, which writes these rows where it applies an artifact.
+    pub fn serving(self, served: ServedRows) -> Self {
+        Session { served, ..self }
     }
 
     /// The same, that publishes outputs without a row, too. Else a run fails where a whole output would be empty,
@@ -272,7 +286,8 @@ impl Session {
                     let id = metadata_cache_id(source, &watch);
                     let kept = store.clone();
                     let notes = MetadataCache::new(move || kept.get_metadata(id));
-                    let mut dataset = reader.discover_with_cache(io, &watch, &notes)?;
+                    let (reader, mut dataset) =
+                        self.discover_served(io, source, reader, &watch, &notes)?;
                     if let (Some((scratch, later)), Some(notes)) = (&mut later, notes.into_stored())
                     {
                         let (store, scratch) = (store.clone(), scratch.clone());
@@ -287,6 +302,7 @@ impl Session {
                         source: self.cancellable(reader),
                         in_time_order,
                     };
+                    let input = self.with_absent_columns(source, input);
                     let Some(time) = &source.time else {
                         return Ok(input);
                     };
@@ -470,7 +486,7 @@ impl Session {
                 &mut state.findings,
             )
         })?;
-        let intervals = self.restrict_to_interval(pipeline, &mut program, interval)?;
+        let intervals = self.restrict_to_interval(pipeline, &mut program, interval, None)?;
         let mut run = RunExecutor {
             intervals,
             ..RunExecutor::new(self, pipeline, store, scratch, program, state)
@@ -544,13 +560,13 @@ impl Session {
         Ok(self.state()?.join(&format!("costs/{pipeline}.json")))
     }
 
-    /// Which rows of a sink lie in an interval: the column of times must still be there.
+    /// Which rows of a sink lie in an interval, or from a time on: the column of times must still be there.
     fn interval_filter(
         &self,
         pipeline: &Pipeline,
         bound: &BoundPipeline,
         work: &SinkWork,
-        interval: &Interval,
+        range: WrittenRange<'_>,
     ) -> Result<IntervalFilter> {
         let sink = &pipeline.sinks[work.sink];
         let flow = bound
@@ -588,15 +604,23 @@ impl Session {
         let only = found.pop_first().filter(|_| found.is_empty());
         let (column, base) = only.ok_or_else(|| {
             let message = format!(
-                "the rows of `{}` do not tell their time, so no interval of them can be written",
-                sink.name
+                "the rows of `{}` do not tell their time, so no {} of them can be written",
+                sink.name,
+                match range {
+                    WrittenRange::Interval(_) => "interval",
+                    WrittenRange::From(_) => "part",
+                }
             );
             let hint = "keep the column that the source names as its `time`, unchanged";
             Fault::new(codes::UNSUPPORTED, message)
                 .hint(hint)
                 .at(sink.at.as_ref())
         })?;
-        let (first, last) = interval.ticks(flow.schema.field_with_name(&column)?)?;
+        let time = flow.schema.field_with_name(&column)?;
+        let (first, last) = match range {
+            WrittenRange::Interval(interval) => interval.ticks(time)?,
+            WrittenRange::From(from) => (first_tick(from, time)?, i64::MAX),
+        };
         Ok(IntervalFilter {
             column,
             base,
@@ -605,26 +629,30 @@ impl Session {
         })
     }
 
-    /// Restricts the write passes of a program to an interval: gives them ids of their own, and returns the rows that
-    /// each writes.
+    /// Restricts the write passes of a program to an interval, or to the rows from a time on: gives them ids of their
+    /// own, and returns the rows that each writes.
     pub(crate) fn restrict_to_interval(
         &self,
         pipeline: &Pipeline,
         program: &mut Program,
         interval: Option<&Interval>,
+        rows_from: Option<&str>,
     ) -> Result<BTreeMap<ContentId, PassInterval>> {
         let mut intervals = BTreeMap::new();
+        let range = interval
+            .map(WrittenRange::Interval)
+            .or(rows_from.map(WrittenRange::From));
         for pass in &mut program.passes {
             // Future rows lie after every interval: outputs of them are replaced as a whole.
-            if let (Some(interval), PassWork::Write(work)) = (interval, &pass.work)
+            if let (Some(range), PassWork::Write(work)) = (range, &pass.work)
                 && work.first_scan == 0
             {
-                let filter = self.interval_filter(pipeline, &program.bound, work, interval)?;
+                let filter = self.interval_filter(pipeline, &program.bound, work, range)?;
                 pass.id = interval_pass_id(pass.id, &filter);
                 intervals.insert(
                     pass.id,
                     PassInterval {
-                        interval: interval.clone(),
+                        interval: interval.cloned(),
                         filter,
                     },
                 );
@@ -738,6 +766,19 @@ impl Session {
             .sink(&sink.format, &sink.config)
             .map_err(|fault| fault.at(sink.at.as_ref()))
     }
+}
+
+/// The rows that write passes are restricted to.
+#[derive(Clone, Copy)]
+enum WrittenRange<'a> {
+    Interval(&'a Interval),
+    /// From a time on; the rows before it are history.
+    From(&'a str),
+}
+
+/// The first tick at or after a time.
+pub(crate) fn first_tick(from: &str, time: &Field) -> Result<i64> {
+    Ok(TimeCutoff::before(from).last_tick(time)?.saturating_add(1))
 }
 
 /// Refuses intervals of pipelines whose rows do not tell their time.

@@ -13,6 +13,7 @@ use forebay_storage::{ChunkIterator, ScanRequest, ScratchDir, Source, literal_pa
 use serde_json::{Value, json};
 
 use crate::connector_registry::ConnectorRegistry;
+use crate::served_rows::ServedRows;
 use crate::session::{Session, SessionOptions};
 
 /// The kind of step that selects rows.
@@ -163,10 +164,16 @@ impl Session {
             ..self.options.clone()
         };
         let (deadline, cluster, turn, claim, lease, carried) = Default::default();
+        // What is shown is published nowhere.
+        let served = ServedRows {
+            whole_history: true,
+            ..ServedRows::default()
+        };
         let session = Session {
             connectors: request.connectors,
             options,
             allow_empty: true,
+            served,
             deadline,
             cluster,
             turn,

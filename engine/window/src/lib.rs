@@ -17,6 +17,7 @@ mod encoding;
 mod engine;
 mod eviction;
 mod gaps;
+mod history;
 mod kernels;
 mod lag;
 mod output;
@@ -35,6 +36,7 @@ mod stats;
 mod validate;
 
 pub use engine::{InputRows, ParallelFor, WindowEngine, run_sequentially};
+pub use history::HistoryReach;
 pub use plan::{
     ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength,
     WindowFunction, WindowInput, WindowOutput, WindowPlan, WindowStat, WordEncoding,

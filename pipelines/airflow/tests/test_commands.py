@@ -46,8 +46,11 @@ RUN_ID = "--run-id nightly.features.scheduled__2016-05-21"
                 "sources": {"demand": "new/*.parquet"},
                 "output_path": "o",
                 "sink": "table",
+                "rows_from": "2016-05-22",
+                "whole_history": True,
             },
-            f"apply st/artifacts/a1 --json --source demand=new/*.parquet --output o --sink table {RUN_ID} --state st",
+            "apply st/artifacts/a1 --json --source demand=new/*.parquet --output o --sink table "
+            f"--rows-from 2016-05-22 --whole-history {RUN_ID} --state st",
         ),
         (
             ForebayPredictOperator,

@@ -88,23 +88,25 @@ class Artifact:
 
     def apply(self, table: object) -> Table:
         """Applies the steps to a table: a pyarrow Table, a Polars or pandas DataFrame, or anything else with
-        ``__arrow_c_stream__``. Rows that the pipeline filters are missing in the result, which
+        ``__arrow_c_stream__``. Rows that the pipeline filters are missing in the result (filters with
+        ``when: learning`` take none), which
         ``pyarrow.table(...)``, ``polars.DataFrame(...)`` and others take.
 
         table: The rows.
         """
         return self._artifact.apply(table)
 
-    def apply_row(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Applies the steps to one row; None where the pipeline filters it. Fields that are absent are null. A
-        field that the source does not have is a fault.
+    def apply_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Applies the steps to one row. Fields that are absent are null. A field that the source does not have is a
+        fault. So is a row that a filter takes: the fault (FB0218) names the filter. Filters with ``when: learning``
+        take none.
 
         row: Values by column.
         """
         if not isinstance(row, Mapping):
             raise _arguments.wrong("row", row, "a mapping of columns to values")
         applied = self._artifact.apply_row(_arguments.dumps(_arguments.plain("row", row)))
-        return None if applied is None else json.loads(applied)
+        return json.loads(applied)
 
     def __repr__(self) -> str:
         return f"<forebay.Artifact {self.id}>"

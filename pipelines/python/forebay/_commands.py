@@ -280,6 +280,8 @@ def predict(
     minimum: float | None = None,
     maximum: float | None = None,
     interval: Interval | None = None,
+    rows_from: Moment | None = None,
+    whole_history: bool = False,
     state: Path | None = None,
     memory: int | str | None = None,
     threads: int | None = None,
@@ -299,6 +301,10 @@ def predict(
     maximum: Greatest prediction: greater ones become it.
     interval: Start and end of an interval, as :func:`run` takes them: predicts for the rows inside it, or for the
         future after its end.
+    rows_from: The time from which on rows are predicted: a date, a time, or text. Earlier rows are history: they are
+        read for windows, and not written. Default: all rows are predicted.
+    whole_history: Whether the given rows are all the history that there is: rows are then predicted although windows
+        reach further back.
     state: The state directory, a path or a URL. Default: that of the settings, else ``.forebay``.
     memory: Memory that the process may use: bytes, or a size such as ``"4GiB"``. Default: half of the machine's.
     threads: Threads. Default: all of the machine's.
@@ -316,6 +322,8 @@ def predict(
         "minimum": _arguments.number("minimum", minimum),
         "maximum": _arguments.number("maximum", maximum),
         "interval": _arguments.interval(interval),
+        "rows_from": None if rows_from is None else _arguments.moment("rows_from", rows_from),
+        "whole_history": whole_history,
     }
     machine = _arguments.machine(state=state, memory=memory, threads=threads, allow_empty=allow_empty)
     return Summary(_execute({"predict": wanted}, machine, None, progress))

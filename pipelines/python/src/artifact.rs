@@ -96,16 +96,14 @@ impl Artifact {
         applied.into_py_result(py)
     }
 
-    /// Applies to one row, as JSON; None where the pipeline filters it.
-    fn apply_row(&self, py: Python<'_>, row: &str) -> PyResult<Option<String>> {
+    /// Applies to one row, as JSON. A row that a filter takes is a fault that names the filter.
+    fn apply_row(&self, py: Python<'_>, row: &str) -> PyResult<String> {
         let row = request(py, row)?;
         let applied = py
             .detach(|| self.model.apply_row(&row))
             .into_py_result(py)?;
-        let written = applied.map(|row| {
-            serde_json::to_string(&row)
-                .map_err(|error| Fault::new(codes::INTERNAL, "a row").cause(error))
-        });
-        written.transpose().into_py_result(py)
+        serde_json::to_string(&applied)
+            .map_err(|error| Fault::new(codes::INTERNAL, "a row").cause(error))
+            .into_py_result(py)
     }
 }

@@ -178,6 +178,8 @@ struct PredictRequest {
     minimum: Option<f64>,
     maximum: Option<f64>,
     interval: Option<(String, String)>,
+    rows_from: Option<String>,
+    whole_history: bool,
 }
 
 /// What came of it.
@@ -315,6 +317,8 @@ impl PredictRequest {
             name: self.name.clone(),
             bounds: (self.minimum, self.maximum),
             interval: self.interval.as_ref().map(interval),
+            rows_from: self.rows_from.clone(),
+            whole_history: self.whole_history,
         })
     }
 }

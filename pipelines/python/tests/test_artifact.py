@@ -22,7 +22,7 @@ def test_tables_and_rows_get_what_the_run_wrote(shop: Shop) -> None:
     for name in applied.column_names:
         assert applied[name].to_pylist() == written[name].to_pylist(), name
     one = artifact.apply_row(rows.slice(17, 1).to_pylist()[0])
-    assert one is not None and one["price"] == pytest.approx(written["price"][17].as_py(), rel=1e-15)
+    assert one["price"] == pytest.approx(written["price"][17].as_py(), rel=1e-15)
     assert one["item"] == written["item"][17].as_py()
     batch = rows.to_batches()[0].slice(3, 5)
     assert pyarrow.table(artifact.apply(batch))["id"].to_pylist() == [3, 4, 5, 6, 7]
@@ -40,7 +40,7 @@ def test_rows_to_be_predicted_need_no_label(shop: Shop) -> None:
     row = rows.slice(3, 1).to_pylist()[0]
     expected = artifact.apply_row(row)
     del row["bought"]
-    assert expected is not None and artifact.apply_row(row) == expected | {"bought": None}
+    assert artifact.apply_row(row) == expected | {"bought": None}
 
 
 def test_a_column_that_a_filter_or_an_expression_uses_is_asked_for(shop: Shop, tmp_path: pathlib.Path) -> None:
@@ -53,6 +53,23 @@ def test_a_column_that_a_filter_or_an_expression_uses_is_asked_for(shop: Shop, t
     for used in ["bought", "day"]:
         with pytest.raises(forebay.SpecFault, match=f"no column `{used}`"):
             artifact.apply(table(10).drop([used]))
+
+
+def test_filters_for_learning_take_no_row_and_others_are_named(shop: Shop, tmp_path: pathlib.Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    steps = (
+        '      - filter: { sql: "bought IS NOT NULL", when: learning }\n'
+        '      - filter: "price > 0"\n      - standardize'
+    )
+    spec.write_text(SPEC.replace("      - standardize", steps))
+    report = forebay.fit(spec, {**shop.params, "out": tmp_path / "out"}, state=tmp_path / "state")
+    artifact = forebay.load(report["artifact_path"])
+    row = table(50).slice(3, 1).to_pylist()[0]
+    unlabelled = {name: value for name, value in row.items() if name != "bought"}
+    assert artifact.apply_row(unlabelled) == artifact.apply_row(row) | {"bought": None}
+    with pytest.raises(forebay.DataFault, match="price > ") as taken:
+        artifact.apply_row(row | {"price": -1.0})
+    assert taken.value.code == "FB0218"
 
 
 def test_what_cannot_be_applied_says_why(shop: Shop) -> None:

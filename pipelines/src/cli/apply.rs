@@ -4,16 +4,18 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Artifact, ConnectorRegistry};
+use forebay_plan::FUTURE_PART;
+use forebay_run::{Artifact, ConnectorRegistry, ServedRows};
 use serde_json::Value;
 
-use super::options::{IntervalArgs, MetricsArgs, PublishArgs, RunArgs};
+use super::options::{IntervalArgs, MetricsArgs, PublishArgs, RunArgs, ServedArgs};
 use super::sources::source_locations;
 use super::workers::WorkersArgs;
 use crate::Forebay;
 use crate::metrics::RunMetrics;
 
-/// Write features of new data with what an artifact learned; learns nothing.
+/// Write features of new data with what an artifact learned; learns nothing. All given rows are written: they belong to
+/// no part of the split. Windows need the history, too: see --rows-from.
 #[derive(Debug, Args)]
 pub(crate) struct ApplyCommand {
     /// The artifact's directory, as `fit` and `run` print it.
@@ -28,6 +30,8 @@ pub(crate) struct ApplyCommand {
     /// Which sink of the pipeline to write [default: the first]
     #[arg(long, value_name = "NAME")]
     sink: Option<String>,
+    #[command(flatten)]
+    served: ServedArgs,
     #[command(flatten)]
     interval: IntervalArgs,
     #[command(flatten)]
@@ -48,7 +52,12 @@ impl ApplyCommand {
         let session = self
             .options
             .session(watch.clone())?
-            .allowing_empty(self.publish.allow_empty);
+            .allowing_empty(self.publish.allow_empty)
+            .serving(ServedRows {
+                from: self.served.rows_from.clone(),
+                whole_history: self.served.whole_history,
+                ..ServedRows::default()
+            });
         metrics.serve(&session)?;
         let (_workers, session) = self.workers.apply(session, &self.options, &watch, &[])?;
         let apply = || {
@@ -67,6 +76,8 @@ impl ApplyCommand {
                 .sinks
                 .first_mut()
                 .ok_or_else(|| Fault::new(codes::UNKNOWN_NAME, "the pipeline has no such sink"))?;
+            // New rows belong to no part of the split.
+            sink.split = sink.split.take().filter(|part| part == FUTURE_PART);
             sink.config["path"] = Value::from(self.output.as_str());
             sink.config = connectors.canonical(&sink.format, sink.config.take())?;
             match self.interval.interval() {

@@ -76,6 +76,19 @@ pub(crate) struct PublishArgs {
     pub allow_empty: bool,
 }
 
+/// Which of the given rows are scored.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ServedArgs {
+    /// The time from which on rows are written, such as 2016-05-22. Earlier rows are history: they are read for
+    /// windows, and not written [default: all rows are written]
+    #[arg(long, value_name = "TIME", conflicts_with = "interval")]
+    pub rows_from: Option<String>,
+    /// The given rows are all the history that there is: write rows although windows reach further back. Needed where
+    /// series began after those of the fit, or where older rows are gone.
+    #[arg(long)]
+    pub whole_history: bool,
+}
+
 /// A part of the history.
 #[derive(Debug, Args)]
 pub(crate) struct IntervalArgs {

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use forebay_model::Result;
 use forebay_run::ForecastFormat;
 
-use super::options::{IntervalArgs, MetricsArgs, PublishArgs, RunArgs};
+use super::options::{IntervalArgs, MetricsArgs, PublishArgs, RunArgs, ServedArgs};
 use super::sources::source_locations;
 use super::workers::WorkersArgs;
 use crate::metrics::RunMetrics;
@@ -43,6 +43,8 @@ pub(crate) struct PredictCommand {
     /// Greatest prediction: greater ones become it.
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     max: Option<f64>,
+    #[command(flatten)]
+    served: ServedArgs,
     #[command(flatten)]
     interval: IntervalArgs,
     #[command(flatten)]
@@ -108,6 +110,8 @@ impl PredictCommand {
                     name,
                     bounds,
                     interval,
+                    rows_from: self.served.rows_from.clone(),
+                    whole_history: self.served.whole_history,
                 },
             )
         };

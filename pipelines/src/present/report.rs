@@ -318,6 +318,14 @@ fn moved_text(clipped: u64, crossed: u64) -> String {
     clipped + &crossed
 }
 
+/// How many rows have a window without a value.
+fn history_text(rows: u64) -> String {
+    match rows {
+        0 => String::new(),
+        rows => format!("  {}: a window found no earlier value\n", units::rows(rows)),
+    }
+}
+
 fn forecast_text(forecast: &ForecastReport) -> String {
     let ForecastReport {
         sink,
@@ -330,6 +338,7 @@ fn forecast_text(forecast: &ForecastReport) -> String {
         model,
         clipped,
         crossed,
+        rows_without_history,
         ..
     } = forecast;
     let known = known_until
@@ -337,7 +346,7 @@ fn forecast_text(forecast: &ForecastReport) -> String {
         .map_or_else(String::new, |known| format!(", data until {known}"));
     let moved = moved_text(*clipped, *crossed);
     format!(
-        "{sink}: {} = {} series x {steps}{known}{}{moved}\n  model {}\n  {data}\n",
+        "{sink}: {} = {} series x {steps}{known}{}{moved}\n  model {}\n  {data}\n{}",
         units::rows(*rows),
         units::grouped(*series),
         left_out(*ended),
@@ -346,6 +355,7 @@ fn forecast_text(forecast: &ForecastReport) -> String {
         } else {
             &model[..model.len().min(16)]
         },
+        history_text(*rows_without_history),
     )
 }
 
@@ -427,6 +437,12 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
             moved_text(output.clipped, output.crossed),
             output.path
         );
+        if let Some(from) = &report.rows_from {
+            text += &format!(
+                "  rows from {from} on; earlier rows are history, and count as filtered\n"
+            );
+        }
+        text += &history_text(output.rows_without_history);
         if output.rows_copied > 0 {
             let rows = units::rows(output.rows_copied);
             text += &format!(

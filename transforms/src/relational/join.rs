@@ -266,6 +266,7 @@ impl Join {
                         .collect()
                 }),
                 condition: None,
+                learning: false,
             }));
         }
         ops.extend(
@@ -300,6 +301,7 @@ impl Join {
                     false => Ok(inputs.to_vec()),
                 }),
                 condition: None,
+                learning: false,
             }));
         }
         Ok(ops)

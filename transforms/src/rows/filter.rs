@@ -1,8 +1,11 @@
 //! `filter`: keeps the rows for which a condition is true.
 
-use forebay_model::Result;
-use forebay_plan::{BindScope, ConfiguredTransform, FilterOp, PlanOp, Transform};
-use forebay_setters::Setters;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, BooleanArray};
+use arrow::compute::or_kleene;
+use forebay_model::{Fault, Result, TimeCutoff, ticks};
+use forebay_plan::{BindScope, ColumnKernel, ConfiguredTransform, FilterOp, PlanOp, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,11 +13,73 @@ use serde::{Deserialize, Serialize};
 ///
 /// Columns stay as they are. Learns nothing, holds nothing. NaN compares as in SQL: it equals
 /// itself and is above all numbers; -0.0 equals 0.0. Removed rows are counted as `filtered`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
-#[serde(transparent)]
-#[schemars(extend("format" = "sql"))]
-#[setters(fn filter(condition), example = r#"filter("qty IS NOT NULL")"#)]
-pub struct FilterRows(pub String);
+///
+/// A condition about the label is for learning alone: `filter: { sql: "qty IS NOT NULL", when: learning }`.
+/// `run`, `fit` and feeds apply it. Rows that are scored have no label yet: `apply`, `predict`, rows of the
+/// future and loaded artifacts keep them. Rows that are only history are filtered there, too, so that windows
+/// see what they saw in the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum FilterRows {
+    /// The condition, for all rows.
+    Condition(#[schemars(extend("format" = "sql"))] String),
+    /// The condition, and the rows that it is for.
+    Rows(ConditionalFilter),
+}
+
+/// A condition, and the rows that it is for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConditionalFilter {
+    /// The condition.
+    #[schemars(extend("format" = "sql"))]
+    pub sql: String,
+    /// The rows that it is for.
+    #[serde(default)]
+    pub when: FilterScope,
+    /// The time from which on rows are scored, and pass. Set where an artifact is applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub history_until: Option<String>,
+}
+
+/// The rows that a filter is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FilterScope {
+    /// All rows.
+    #[default]
+    Always,
+    /// Rows to learn from; rows that are scored pass.
+    Learning,
+}
+
+/// Keeps the rows for which a SQL condition is true.
+///
+/// ```
+/// use forebay_transforms::{FilterScope, filter};
+///
+/// let sold = filter("qty IS NOT NULL").when(FilterScope::Learning);
+/// # let _ = sold;
+/// ```
+pub fn filter(condition: impl Into<String>) -> FilterRows {
+    FilterRows::Condition(condition.into())
+}
+
+impl FilterRows {
+    /// Sets the rows that it is for.
+    pub fn when(self, when: FilterScope) -> FilterRows {
+        let (sql, history_until) = match self {
+            FilterRows::Condition(sql) => (sql, None),
+            FilterRows::Rows(filter) => (filter.sql, filter.history_until),
+        };
+        FilterRows::Rows(ConditionalFilter {
+            sql,
+            when,
+            history_until,
+        })
+    }
+}
 
 impl ConfiguredTransform for FilterRows {
     const NAME: &'static str = "filter";
@@ -22,11 +87,54 @@ impl ConfiguredTransform for FilterRows {
 
 impl Transform for FilterRows {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let condition = scope.sql.condition(&self.0, scope.schema)?;
+        let (sql, learning, history_until) = match self {
+            FilterRows::Condition(sql) => (sql, false, None),
+            FilterRows::Rows(filter) => (
+                &filter.sql,
+                filter.when == FilterScope::Learning,
+                filter.history_until.as_deref(),
+            ),
+        };
+        let condition = scope.sql.condition(sql, scope.schema)?;
+        let Some(until) = history_until else {
+            return Ok(vec![PlanOp::Keep(FilterOp {
+                reads: condition.reads,
+                kernel: condition.kernel,
+                condition: Some(condition.logical),
+                learning,
+            })]);
+        };
+        // Rows that do not tell their time may be scored.
+        let Some(time) = &scope.series.time else {
+            return Ok(Vec::new());
+        };
+        let first_scored = TimeCutoff::before(until)
+            .last_tick(scope.field(time)?)?
+            .saturating_add(1);
+        let reads = std::iter::once(time.clone()).chain(condition.reads);
         Ok(vec![PlanOp::Keep(FilterOp {
-            reads: condition.reads,
-            kernel: condition.kernel,
-            condition: Some(condition.logical),
+            reads: reads.collect(),
+            kernel: passing_from(first_scored, condition.kernel),
+            // The condition must not prune row groups with rows that are scored.
+            condition: None,
+            learning,
         })])
     }
+}
+
+/// Keeps rows from a time on, and those before it for which a condition is true. The time is the first input.
+fn passing_from(first: i64, condition: ColumnKernel) -> ColumnKernel {
+    Arc::new(move |inputs: &[ArrayRef], rows: usize| {
+        let Some((time, inputs)) = inputs.split_first() else {
+            return Err(Fault::internal("a filter without the time of its rows"));
+        };
+        let is_scored = |tick: Option<i64>| Some(tick.is_some_and(|tick| tick >= first));
+        let scored: BooleanArray = ticks(time)?.iter().map(is_scored).collect();
+        let holds = condition(inputs, rows)?;
+        let kept = match holds.first().and_then(|holds| holds.as_boolean_opt()) {
+            Some(holds) => or_kleene(holds, &scored)?,
+            None => scored,
+        };
+        Ok(vec![Arc::new(kept) as ArrayRef])
+    })
 }

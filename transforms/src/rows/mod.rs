@@ -11,5 +11,5 @@ pub use expect::{
     expect, violations,
 };
 pub use explode::{Explode, explode};
-pub use filter::{FilterRows, filter};
+pub use filter::{ConditionalFilter, FilterRows, FilterScope, filter};
 pub use future_rows::{FutureRows, FutureStart, future_rows};

@@ -54,6 +54,9 @@ pub struct Shard {
     /// Rows whose predicted quantiles crossed, and were sorted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rows_crossed: u64,
+    /// Rows for which a window found no value.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rows_without_history: u64,
     /// In row order.
     pub files: Vec<OutputFile>,
 }
@@ -81,6 +84,7 @@ impl Shard {
             clipped: self.rows_clipped,
             crossed: self.rows_crossed,
             skipped: 0,
+            without_history: self.rows_without_history,
         }
     }
 
@@ -91,6 +95,7 @@ impl Shard {
         self.rows_expanded += other.rows_expanded;
         self.rows_clipped += other.rows_clipped;
         self.rows_crossed += other.rows_crossed;
+        self.rows_without_history += other.rows_without_history;
         self.files.extend(other.files);
         self
     }

@@ -19,7 +19,7 @@ use crate::column_selector::unknown_column;
 use crate::leakage::check_leakage;
 use crate::refit::check_refit;
 use crate::{
-    BaseDataset, BoundOp, BoundPipeline, NodeFlow, OpId, OpStream, PlanOp, SeriesColumns,
+    BaseDataset, BoundOp, BoundPipeline, FilterOp, NodeFlow, OpId, OpStream, PlanOp, SeriesColumns,
     SqlCompiler, TransformRegistry,
 };
 use steps::StepOutcome;
@@ -205,7 +205,16 @@ impl PipelineBinder<'_> {
                 asks: Vec::new(),
                 at,
             });
-            Arc::make_mut(future).push(id + 1);
+            let is_learning = matches!(
+                &self.bound.ops[id + 1].op,
+                PlanOp::Keep(FilterOp { learning: true, .. })
+            );
+            let future = Arc::make_mut(future);
+            if is_learning {
+                future.push_to_history(id + 1);
+            } else {
+                future.push(id + 1);
+            }
         }
         id
     }

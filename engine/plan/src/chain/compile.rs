@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};
 use forebay_model::{Fault, Finding, Result};
+use forebay_window::{WindowFunction, WindowOutput, WindowStat};
 
 use super::{
     ChainAction, ChainContext, ChainInstruction, ChainPath, ChainWindow, ColumnTap, LabeledAction,
@@ -76,7 +77,7 @@ impl OpChain {
                         let row_order = join
                             .as_of()
                             .map_or(WindowRowOrder::Sorted, |_| (context.row_order)(id));
-                        builder.given(id, op, &fields, row_order);
+                        builder.given(id, op, &fields, row_order, &[]);
                         Ok(())
                     }
                     _ => builder.op(op, &findings),
@@ -143,6 +144,7 @@ impl ChainBuilder {
             want: index,
             reads,
             part,
+            marks_unfound: want.marks_unfound,
         };
         self.steps.push(LabeledAction {
             action,
@@ -217,7 +219,8 @@ impl ChainBuilder {
         row_order: WindowRowOrder,
     ) -> Result<()> {
         if row_order == WindowRowOrder::Sorted {
-            self.given(id, op, &window.writes, WindowRowOrder::Sorted);
+            let nullable = nullable_outputs(id, window);
+            self.given(id, op, &window.writes, WindowRowOrder::Sorted, &nullable);
             return Ok(());
         }
         let (keys, inputs) = (self.reads(&window.keys)?, self.reads(&window.reads)?);
@@ -236,6 +239,7 @@ impl ChainBuilder {
             inputs,
             writes,
             emit: Vec::new(),
+            nullable: nullable_outputs(id, window),
         };
         match self.place_of(&action) {
             None => {
@@ -305,7 +309,14 @@ impl ChainBuilder {
     }
 
     /// Adds an operation whose outputs are precomputed.
-    fn given(&mut self, id: OpId, op: &BoundOp, fields: &[Field], row_order: WindowRowOrder) {
+    fn given(
+        &mut self,
+        id: OpId,
+        op: &BoundOp,
+        fields: &[Field],
+        row_order: WindowRowOrder,
+        nullable: &[Option<OpId>],
+    ) {
         let writes = self.writes(fields);
         self.windows.push(ChainWindow {
             op: id,
@@ -318,6 +329,7 @@ impl ChainBuilder {
                 op: id,
                 writes,
                 emit: Vec::new(),
+                nullable: nullable.to_vec(),
             },
         );
     }
@@ -344,6 +356,23 @@ impl ChainBuilder {
             feedback,
         }
     }
+}
+
+/// For each output of a window that is null where no value was found, the window. Counts are numbers there, and windows
+/// that look forward tell nothing of the history.
+fn nullable_outputs(id: OpId, window: &WindowOp) -> Vec<Option<OpId>> {
+    let is_nullable = |output: &WindowOutput| {
+        let is_count = matches!(
+            output.compute,
+            WindowFunction::Window {
+                stat: WindowStat::Count | WindowStat::Unique,
+                ..
+            }
+        );
+        !is_count && !window.backward
+    };
+    let step = |output: &WindowOutput| is_nullable(output).then_some(id);
+    window.plan.functions.iter().map(step).collect()
 }
 
 /// Compiles a path by a backward liveness analysis. For the light path, only windows, row filters and expansions

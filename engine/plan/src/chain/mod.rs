@@ -22,6 +22,8 @@ pub struct ColumnTap {
     pub columns: Vec<String>,
     /// Hidden column that restricts the rows to a part.
     pub part: Option<String>,
+    /// Adds a Boolean column behind the others where windows found no earlier value for some rows: it marks those rows.
+    pub marks_unfound: bool,
 }
 
 /// Row counts of a chain.
@@ -43,6 +45,9 @@ pub struct RowCounts {
     /// filtered.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
+    /// Written rows for which a window found no value.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub without_history: u64,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -58,6 +63,7 @@ impl RowCounts {
         self.clipped += other.clipped;
         self.crossed += other.crossed;
         self.skipped += other.skipped;
+        self.without_history += other.without_history;
     }
 
     /// Counts the marked rows of a chunk.
@@ -92,11 +98,14 @@ enum ChainAction {
         op: OpId,
         writes: Vec<usize>,
         emit: Vec<bool>,
+        /// For each output that is null where a window found no value, the step of the window.
+        nullable: Vec<Option<OpId>>,
     },
     Give {
         want: usize,
         reads: Vec<usize>,
         part: Option<usize>,
+        marks_unfound: bool,
     },
 }
 
@@ -111,6 +120,8 @@ struct WindowAction {
     writes: Vec<usize>,
     /// Which outputs are read later.
     emit: Vec<bool>,
+    /// For each output that is null where a window found no value, the step of the window.
+    nullable: Vec<Option<OpId>>,
 }
 
 impl WindowAction {
@@ -125,6 +136,7 @@ impl WindowAction {
         let (inputs, plan) = self.plan.merge(&self.inputs, &other.plan, &other.inputs);
         (self.inputs, self.plan) = (inputs, Arc::new(plan));
         self.writes.extend(&other.writes);
+        self.nullable.extend(&other.nullable);
         self
     }
 

@@ -1,6 +1,9 @@
 //! Execution of a chain: a register machine over the columns of chunks.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::buffer::BooleanBuffer;
 use arrow::compute::{FilterBuilder, FilterPredicate};
 use forebay_model::{
     AnalyzerInput, Chunk, Fault, Result, RowKeys, catch_panic, catch_panic_at, take_rows,
@@ -8,8 +11,8 @@ use forebay_model::{
 use forebay_window::InputRows;
 
 use super::{ChainAction, ChainInstruction, ChainPath, OpChain, RowCounts, WindowAction};
-use crate::Carry;
 use crate::op::ExpandedRows;
+use crate::{Carry, OpId};
 
 impl OpChain {
     /// Runs over consecutive chunks. `give` receives the columns of each tap. With windows, chunks must come in
@@ -111,6 +114,7 @@ impl WindowAction {
         let outputs = carry.push(self.op, &self.plan, self.row_order, &batches, &self.emit)?;
         let places = requested_registers(&self.writes, &self.emit);
         for (number, (chunk, outputs)) in chunks.iter_mut().zip(outputs).enumerate() {
+            chunk.mark_unfound(&outputs, &self.emit, &self.nullable);
             store(&mut chunk.registers, &places, outputs, chunk.rows)
                 .map_err(|fault| (number, fault))?;
             clear(&mut chunk.registers, live);
@@ -134,6 +138,8 @@ struct ChunkRegisters {
     rows: usize,
     keys: Option<RowKeys>,
     counts: RowCounts,
+    /// Rows for which a window found no value; `None` where there are none.
+    unfound: Option<BooleanBuffer>,
 }
 
 impl ChunkRegisters {
@@ -149,11 +155,53 @@ impl ChunkRegisters {
                 filtered: chunk.skipped,
                 ..RowCounts::default()
             },
+            unfound: None,
         };
         for (register, column) in path.registers.iter().zip(chunk.batch.columns()) {
             state.registers[*register] = Some(column.clone());
         }
         state
+    }
+
+    /// Marks the rows for which all outputs of a step's window are null.
+    fn mark_unfound(&mut self, outputs: &[ArrayRef], emit: &[bool], nullable: &[Option<OpId>]) {
+        let emitted = nullable
+            .iter()
+            .zip(emit)
+            .filter(|(_, emit)| **emit)
+            .map(|(step, _)| *step);
+        // Outputs of a step follow each other.
+        let mut step: Option<OpId> = None;
+        let mut found: Option<BooleanBuffer> = None;
+        for (output, of) in outputs.iter().zip(emitted) {
+            let Some(of) = of else { continue };
+            if step != Some(of) {
+                self.add_unfound(found.take());
+                step = Some(of);
+            } else if found.is_none() {
+                // An output before it has a value in each row.
+                continue;
+            }
+            found = match (output.nulls(), found) {
+                (Some(nulls), _) if nulls.null_count() == 0 => None,
+                (Some(nulls), Some(found)) => Some(&found | nulls.inner()),
+                (Some(nulls), None) => Some(nulls.inner().clone()),
+                (None, _) => None,
+            };
+        }
+        self.add_unfound(found);
+    }
+
+    /// Marks the rows in which no output of a window has a value.
+    fn add_unfound(&mut self, found: Option<BooleanBuffer>) {
+        let Some(found) = found.filter(|found| found.count_set_bits() < found.len()) else {
+            return;
+        };
+        let unfound = !&found;
+        self.unfound = Some(match &self.unfound {
+            Some(earlier) => earlier | &unfound,
+            None => unfound,
+        });
     }
 
     /// Converts the row numbers of a fault to those of the chunk's file. Row numbers are dropped if rows were
@@ -177,6 +225,7 @@ impl ChainInstruction {
             rows,
             keys,
             counts,
+            unfound,
         } = state;
         match &self.step.action {
             ChainAction::Map {
@@ -201,13 +250,19 @@ impl ChainInstruction {
             ChainAction::Window(_) => {
                 return Err(Fault::internal("a window received a single chunk"));
             }
-            ChainAction::Given { op, writes, emit } => {
+            ChainAction::Given {
+                op,
+                writes,
+                emit,
+                nullable,
+            } => {
                 let outputs = carry.take_precomputed(*op, *rows, emit)?;
+                state.mark_unfound(&outputs, emit, nullable);
                 store(
-                    registers,
+                    &mut state.registers,
                     &requested_registers(writes, emit),
                     outputs,
-                    *rows,
+                    state.rows,
                 )?;
             }
             ChainAction::Keep { kernel, reads } => {
@@ -221,6 +276,10 @@ impl ChainInstruction {
                         *column = predicate.filter(column)?;
                     }
                     *keys = keys.as_ref().map(|keys| keys.filter(&mask));
+                    if let Some(marked) = unfound.take() {
+                        let marked = predicate.filter(&BooleanArray::new(marked, None))?;
+                        *unfound = Some(marked.as_boolean().values().clone());
+                    }
                     *rows = kept;
                 }
             }
@@ -233,6 +292,10 @@ impl ChainInstruction {
                 clear(registers, &self.live);
                 for column in registers.iter_mut().flatten() {
                     *column = take_rows(column, &picks)?;
+                }
+                if let Some(marked) = unfound.take() {
+                    let marked: ArrayRef = Arc::new(BooleanArray::new(marked, None));
+                    *unfound = Some(take_rows(&marked, &picks)?.as_boolean().values().clone());
                 }
                 *keys = keys.as_ref().map(|keys| {
                     let mut last = (u32::MAX, 0);
@@ -249,8 +312,16 @@ impl ChainInstruction {
                 *rows = picks.len();
                 store(registers, writes, columns, *rows)?;
             }
-            ChainAction::Give { want, reads, part } => {
-                let columns = load(registers, reads)?;
+            ChainAction::Give {
+                want,
+                reads,
+                part,
+                marks_unfound,
+            } => {
+                let mut columns = load(registers, reads)?;
+                if let (true, Some(marked)) = (*marks_unfound, &*unfound) {
+                    columns.push(Arc::new(BooleanArray::new(marked.clone(), None)));
+                }
                 match part {
                     None => {
                         let keys = keys.as_ref().map(RowKeys::as_slice);

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forebay_commit::{Artifact, ArtifactFiles, LearnedFinding};
+use forebay_commit::{Artifact, ArtifactFiles, ArtifactOrigin, LearnedFinding};
 use forebay_model::{ContentId, Dataset, Fault, Finding, Result, Span};
 use forebay_plan::{BaseDataset, part_name};
 use forebay_storage::{BackgroundTask, StorageLocation};
 use serde_json::{Value, json};
 
 use super::RunExecutor;
+use crate::leak_check::TimeRange;
 
 /// The version that lineages name.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -70,7 +71,29 @@ impl RunExecutor<'_> {
             .collect();
         let (pipeline, threads) = (self.pipeline.clone(), self.session.options.threads);
         let fits = self.refits.fits();
-        Ok(move || Artifact::new(pipeline, schemas, findings, fits, threads))
+        let origin = self.origin()?;
+        Ok(move || Artifact::new(pipeline, schemas, findings, fits, origin, threads))
+    }
+
+    /// What applying the artifact asks of the data of this run.
+    fn origin(&self) -> Result<ArtifactOrigin> {
+        let mut begins = BTreeMap::new();
+        for source in &self.pipeline.sources {
+            let (Some(time), Some(input)) = (&source.time, self.state.sources.get(&source.name))
+            else {
+                continue;
+            };
+            if let Some(range) = TimeRange::told(&input.dataset, time)? {
+                begins.insert(source.name.clone(), range.first_text()?);
+            }
+        }
+        let declared = self.pipeline.label.iter().map(|label| label.column.clone());
+        let trainings = self.pipeline.trainings.iter();
+        let trained = trainings.filter_map(|training| training.config["label"].as_str());
+        Ok(ArtifactOrigin {
+            begins,
+            labels: declared.chain(trained.map(str::to_owned)).collect(),
+        })
     }
 
     /// Starts assembling the artifact, unless that has begun.

@@ -69,10 +69,11 @@ pub(crate) struct RunExecutor<'a> {
     pub refits: RefitDecisions,
 }
 
-/// The rows of an interval, for a pass that writes only those.
+/// The rows of an interval or from a time on, for a pass that writes only those.
 #[derive(Debug, Clone)]
 pub(crate) struct PassInterval {
-    pub interval: Interval,
+    /// Of rows from a time on, there is none: they are a whole output.
+    pub interval: Option<Interval>,
     pub filter: IntervalFilter,
 }
 

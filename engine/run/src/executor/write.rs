@@ -56,24 +56,21 @@ impl RunExecutor<'_> {
             ladder: self.degradation.clone(),
             ..manifest
         };
-        let interval = self.intervals.get(&pass).map(|own| IntervalEntry {
-            from: own.interval.from.clone(),
-            to: own.interval.to.clone(),
-            first: own.filter.first,
-            last: own.filter.last,
+        let written = self.intervals.get(&pass);
+        let written = written.and_then(|own| Some((own.interval.as_ref()?, &own.filter)));
+        let interval = written.map(|(interval, filter)| IntervalEntry {
+            from: interval.from.clone(),
+            to: interval.to.clone(),
+            first: filter.first,
+            last: filter.last,
             pass: pass.to_string(),
             shards: manifest.shards.len(),
         });
-        let scope = match self.intervals.get(&pass).map(|own| &own.filter) {
-            Some(IntervalFilter {
-                column,
-                first,
-                last,
-                ..
-            }) => TableScope::Interval {
-                column: column.clone(),
-                first: *first,
-                last: *last,
+        let scope = match written {
+            Some((_, filter)) => TableScope::Interval {
+                column: filter.column.clone(),
+                first: filter.first,
+                last: filter.last,
             },
             None => TableScope::All,
         };

@@ -152,6 +152,7 @@ impl FeedPlanner<'_> {
             after: late.stream.ops.len(),
             columns,
             part,
+            marks_unfound: false,
         };
         let finding = |ask| self.state.finding(self.program, ask);
         let told = ChainContext {

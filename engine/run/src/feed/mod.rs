@@ -613,6 +613,7 @@ impl FeedPlanner<'_> {
             after: stream.ops.len(),
             columns: columns.to_vec(),
             part,
+            marks_unfound: false,
         };
         let finding = |ask| self.state.finding(self.program, ask);
         let told = ChainContext {

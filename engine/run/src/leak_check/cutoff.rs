@@ -29,6 +29,7 @@ pub enum CutoffChoice {
 }
 
 /// The times of a source's rows, in ticks of the column's type.
+#[derive(Debug, Clone)]
 pub(crate) struct TimeRange {
     pub field: Field,
     pub min: i64,
@@ -120,6 +121,11 @@ impl TimeRange {
     /// A tick as people write it.
     fn text(&self, tick: i64) -> Result<String> {
         time_text(tick, &self.field)
+    }
+
+    /// The first time as people write it.
+    pub fn first_text(&self) -> Result<String> {
+        self.text(self.min)
     }
 
     /// `2016-01-01 and 2016-05-22`.

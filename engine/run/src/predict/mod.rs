@@ -362,6 +362,7 @@ impl<'a> UnpublishedForecast<'a> {
             artifact: self.plan.artifact.clone(),
             clipped: output.clipped,
             crossed: output.crossed,
+            rows_without_history: output.rows_without_history,
             layout,
             is_new: output.is_new,
         })

@@ -351,6 +351,7 @@ impl Session {
             expectations: Vec::new(),
             passes,
             interval: interval.cloned(),
+            rows_from: None,
             again: Vec::new(),
             nothing_new: false,
             deadline: None,

@@ -363,8 +363,12 @@ pub(super) fn compile_run<'s>(
     if let Some(artifact) = &applied {
         apply_findings(&mut program, &job.pipeline, artifact, &mut state.findings)?;
     }
-    let intervals =
-        session.restrict_to_interval(&job.pipeline, &mut program, job.interval.as_ref())?;
+    let intervals = session.restrict_to_interval(
+        &job.pipeline,
+        &mut program,
+        job.interval.as_ref(),
+        job.rows_from.as_deref(),
+    )?;
     let run = RunExecutor::new(session, &job.pipeline, store, scratch, program, state);
     Ok(RunExecutor {
         intervals,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from airflow.sdk import Context
 
-from forebay_airflow.command import command_line, pairs
+from forebay_airflow.command import command_line, instant, pairs
 from forebay_airflow.operators.base import ForebayBaseOperator
 
 
@@ -21,6 +22,8 @@ class ForebayApplyOperator(ForebayBaseOperator):
     :param sources: where the sources of the pipeline are now: paths by name
     :param output_path: where the features go
     :param sink: which sink of the pipeline to write (default: the first)
+    :param rows_from: the time from which on rows are written; earlier rows are history (templated)
+    :param whole_history: whether the given rows are all the history that there is
     :param allow_empty: whether an output without a row is published
     """
 
@@ -29,6 +32,7 @@ class ForebayApplyOperator(ForebayBaseOperator):
         "sources",
         "output_path",
         "sink",
+        "rows_from",
         *ForebayBaseOperator.template_fields,
     )
     template_fields_renderers = {"sources": "json"}  # noqa: RUF012
@@ -40,6 +44,8 @@ class ForebayApplyOperator(ForebayBaseOperator):
         sources: Mapping[str, str],
         output_path: str,
         sink: str | None = None,
+        rows_from: datetime | str | None = None,
+        whole_history: bool = False,
         allow_empty: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -48,6 +54,8 @@ class ForebayApplyOperator(ForebayBaseOperator):
         self.sources = sources
         self.output_path = output_path
         self.sink = sink
+        self.rows_from = rows_from
+        self.whole_history = whole_history
         self.allow_empty = allow_empty
 
     def words(self, context: Context) -> list[str]:
@@ -56,6 +64,8 @@ class ForebayApplyOperator(ForebayBaseOperator):
             "source": pairs(self.sources),
             "output": self.output_path,
             "sink": self.sink,
+            "rows_from": None if self.rows_from is None else instant(self.rows_from),
+            "whole_history": self.whole_history,
             "allow_empty": self.allow_empty,
             **self.machine_options(context),
         }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from airflow.sdk import Context
 
-from forebay_airflow.command import command_line, pairs
+from forebay_airflow.command import command_line, instant, pairs
 from forebay_airflow.operators.base import ForebayBaseOperator
 
 
@@ -25,6 +26,8 @@ class ForebayPredictOperator(ForebayBaseOperator):
     :param name: what the column of predictions is called
     :param minimum: least prediction: smaller ones become it
     :param maximum: greatest prediction: greater ones become it
+    :param rows_from: the time from which on rows are predicted; earlier rows are history (templated)
+    :param whole_history: whether the given rows are all the history that there is
     :param allow_empty: whether an output without a row is published
     """
 
@@ -38,6 +41,7 @@ class ForebayPredictOperator(ForebayBaseOperator):
         "name",
         "minimum",
         "maximum",
+        "rows_from",
         *ForebayBaseOperator.template_fields,
     )
     template_fields_renderers = {"sources": "json"}  # noqa: RUF012
@@ -54,6 +58,8 @@ class ForebayPredictOperator(ForebayBaseOperator):
         name: str | None = None,
         minimum: float | str | None = None,
         maximum: float | str | None = None,
+        rows_from: datetime | str | None = None,
+        whole_history: bool = False,
         allow_empty: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -67,6 +73,8 @@ class ForebayPredictOperator(ForebayBaseOperator):
         self.name = name
         self.minimum = minimum
         self.maximum = maximum
+        self.rows_from = rows_from
+        self.whole_history = whole_history
         self.allow_empty = allow_empty
 
     def words(self, context: Context) -> list[str]:
@@ -80,6 +88,8 @@ class ForebayPredictOperator(ForebayBaseOperator):
             "name": self.name,
             "min": self.minimum,
             "max": self.maximum,
+            "rows_from": None if self.rows_from is None else instant(self.rows_from),
+            "whole_history": self.whole_history,
             "allow_empty": self.allow_empty,
             **self.machine_options(context),
         }

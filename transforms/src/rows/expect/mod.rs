@@ -318,6 +318,7 @@ fn keep_by_violation(columns: &[String], violating: bool) -> PlanOp {
         reads: columns.to_vec(),
         kernel: Arc::new(kernel),
         condition: None,
+        learning: false,
     })
 }
 
