@@ -147,6 +147,7 @@ pub fn new_shard(
         rows_expanded: counts.expanded,
         rows_clipped: counts.clipped,
         rows_crossed: counts.crossed,
+        changes: counts.changes,
         files,
     }
 }
@@ -423,7 +424,7 @@ impl WritePass<'_> {
         };
         groups.rest().try_for_each(|ready| take(ready?))?;
         along.zip(states).map_or(Ok(()), |(along, states)| {
-            along.commit_states(&part.tasks, states, counts)
+            along.commit_states(&part.tasks, states, &counts)
         })?;
         Ok(Some((
             shard,

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_cluster::{TaskControl, TaskKind, TaskOutcome};
 use forebay_commit::Shard;
-use forebay_model::{AnalyzerInput, ContentId, Fault, Result, catch_panic_at};
+use forebay_model::{AnalyzerInput, ContentId, Fault, Result, RowChange, catch_panic_at};
 use forebay_plan::{Carry, ChainContext, ColumnScan, ColumnTap, OpChain, RowCounts, SinkWork};
 use forebay_storage::{Event, EventListener, Sink};
 
@@ -410,14 +410,15 @@ impl WritePass<'_> {
                 Some(question) => learn(question, input),
             };
             let streamed = rows(carry, &mut give);
-            counts.add(
-                streamed.map_err(|fault| self.context.state.record_order_failure(carry, fault))?,
-            );
+            let streamed =
+                streamed.map_err(|fault| self.context.state.record_order_failure(carry, fault))?;
+            counts.add(&streamed);
             for mut batch in batches {
                 if let Some(within) = &target.within {
                     let rows = batch.num_rows();
                     batch = within.filter_rows(batch)?;
-                    counts.filtered += (rows - batch.num_rows()) as u64;
+                    let outside = (rows - batch.num_rows()) as u64;
+                    counts.remove("", RowChange::OutsideInterval, outside);
                 }
                 groups.push(batch)?.into_iter().try_for_each(&mut *take)?;
             }

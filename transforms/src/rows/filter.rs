@@ -1,6 +1,6 @@
 //! `filter`: keeps the rows for which a condition is true.
 
-use forebay_model::Result;
+use forebay_model::{Result, RowChange};
 use forebay_plan::{BindScope, ConfiguredTransform, FilterOp, PlanOp, Transform};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -27,6 +27,7 @@ impl Transform for FilterRows {
             reads: condition.reads,
             kernel: condition.kernel,
             condition: Some(condition.logical),
+            reason: RowChange::Filtered,
         })])
     }
 }

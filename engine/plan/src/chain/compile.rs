@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};
-use forebay_model::{Fault, Finding, Result};
+use forebay_model::{Fault, Finding, Result, RowChange};
 
 use super::{
-    ChainAction, ChainContext, ChainInstruction, ChainPath, ChainWindow, ColumnTap, LabeledAction,
-    OpChain, WindowAction, reads, writes,
+    ChainAction, ChainContext, ChainInstruction, ChainPath, ChainWindow, ColumnTap, CountedChange,
+    LabeledAction, OpChain, WindowAction, reads, writes,
 };
 use crate::future::is_hidden;
-use crate::op::{PredictionFeedback, WindowOp};
+use crate::op::{MapOp, PredictionFeedback, RowMark, WindowOp};
 use crate::{BoundOp, BoundPipeline, OpId, OpStream, PlanOp, WindowRowOrder};
 
 /// Outputs that a path computes.
@@ -146,6 +146,7 @@ impl ChainBuilder {
         };
         self.steps.push(LabeledAction {
             action,
+            changes: Vec::new(),
             label: Arc::from("output"),
             at: None,
         });
@@ -165,6 +166,7 @@ impl ChainBuilder {
                     reads,
                     writes,
                     marks: map.marks.clone(),
+                    value_counts: map.value_counts.clone(),
                 }
             }
             PlanOp::Keep(keep) => ChainAction::Keep {
@@ -203,6 +205,7 @@ impl ChainBuilder {
     fn push(&mut self, op: &BoundOp, action: ChainAction) {
         self.steps.push(LabeledAction {
             action,
+            changes: counted_changes(op),
             label: Arc::from(op.label.as_str()),
             at: op.at.clone(),
         });
@@ -249,6 +252,7 @@ impl ChainBuilder {
             Some((index, moves)) => {
                 let LabeledAction {
                     action: known,
+                    changes,
                     label,
                     at,
                 } = self.steps.remove(index);
@@ -264,6 +268,7 @@ impl ChainBuilder {
                     index,
                     LabeledAction {
                         action: ChainAction::Window(both),
+                        changes,
                         label,
                         at,
                     },
@@ -346,6 +351,35 @@ impl ChainBuilder {
     }
 }
 
+/// The changes that the action of an operation counts, in the order of its counters.
+fn counted_changes(op: &BoundOp) -> Vec<CountedChange> {
+    match &op.op {
+        PlanOp::Map(map) => changes_of_values(map),
+        PlanOp::Keep(keep) => vec![CountedChange::of_rows(keep.reason)],
+        PlanOp::Expand(_) => vec![
+            CountedChange::of_rows(RowChange::EmptyList),
+            CountedChange::of_rows(RowChange::Exploded),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// The marks of an operation, then its counts of values.
+fn changes_of_values(map: &MapOp) -> Vec<CountedChange> {
+    let marks = map.marks.iter().map(|mark| match mark {
+        RowMark::Clipped => CountedChange::of_rows(RowChange::Clipped),
+        RowMark::Crossed => CountedChange::of_rows(RowChange::Sorted),
+    });
+    let counts = map.value_counts.iter().map(|count| CountedChange {
+        change: count.change,
+        column: map
+            .writes
+            .get(count.after)
+            .map(|field| field.name().clone()),
+    });
+    marks.chain(counts).collect()
+}
+
 /// Compiles a path by a backward liveness analysis. For the light path, only windows, row filters and expansions
 /// are roots; other actions whose outputs are not live are dropped.
 fn compile_path(
@@ -388,9 +422,15 @@ fn compile_path(
                 ..step.clone()
             },
             live: after,
+            first_counter: 0,
         });
     }
     instructions.reverse();
+    let mut counters = 0;
+    for instruction in &mut instructions {
+        instruction.first_counter = counters;
+        counters += instruction.step.changes.len();
+    }
     let registers: Vec<usize> = (0..base_columns.len())
         .filter(|register| is_whole || live[*register])
         .collect();
@@ -402,5 +442,6 @@ fn compile_path(
         instructions,
         columns,
         registers,
+        counters,
     }
 }
