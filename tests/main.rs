@@ -71,6 +71,7 @@ mod refit;
 mod relational;
 mod request_failures;
 mod resume;
+mod row_ledger;
 mod s3;
 mod scoring;
 mod semantics;

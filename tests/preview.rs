@@ -467,3 +467,58 @@ fn what_commands_print_fits_80_columns() {
         );
     }
 }
+
+/// Files with and without known row counts, in one span and in several, in order of time and not.
+#[test]
+fn a_limit_counts_the_rows_of_the_source() {
+    let shop = TestDirectory::new();
+    std::fs::create_dir_all(shop.path("parquet")).unwrap();
+    std::fs::create_dir_all(shop.path("csv")).unwrap();
+    for file in 0..4 {
+        let days: Vec<i32> = (0..50).map(|row| 100 * (3 - file) + row).collect();
+        let numbers: Vec<i64> = (0..50).map(|row| i64::from(100 * file + row)).collect();
+        let columns: [(&str, ArrayRef); 2] = [
+            ("day", Arc::new(Date32Array::from(days.clone()))),
+            ("x", Arc::new(Int64Array::from(numbers.clone()))),
+        ];
+        write(&shop, &format!("parquet/{file}.parquet"), columns);
+        let mut text = String::from("day,x\n");
+        for (day, number) in days.iter().zip(&numbers) {
+            let date = jiff::civil::date(1970, 1, 1)
+                .checked_add(jiff::Span::new().days(*day))
+                .unwrap();
+            text += &format!("{date},{number}\n");
+        }
+        shop.write(&format!("csv/{file}.csv"), &text);
+    }
+    for (format, series) in [
+        ("parquet", ""),
+        ("csv", ""),
+        ("parquet", ", time: day, keys: []"),
+    ] {
+        shop.write(
+            "spec.yaml",
+            &format!(
+                "version: 1\nname: t\nsources: {{ a: {{ {format}: {{ path: {format} }}{series} }} }}\n\
+                 sinks: {{ t: {{ from: a, parquet: {{ path: out }} }} }}\n"
+            ),
+        );
+        for (limit, expected) in [(30, 30), (50, 50), (120, 120), (200, 200), (999, 200)] {
+            for threads in ["--threads=1", "--threads=3"] {
+                let state = format!("--state={format}{}{threads}", series.len());
+                let limit = format!("--limit={limit}");
+                let run = shop
+                    .forebay(&["run", "spec.yaml", &limit, threads, &state, "--json"])
+                    .expect(0);
+                let output = &run.summary()["outputs"][0];
+                let rows = (&output["rows_in"], &output["rows"]);
+                let expected = serde_json::json!(expected);
+                assert_eq!(
+                    rows,
+                    (&expected, &expected),
+                    "{format}{series} {limit} {threads}"
+                );
+            }
+        }
+    }
+}

@@ -706,3 +706,126 @@ fn directories_that_a_bucket_has_given_up_are_never_published_again() {
         (&json!(3), &json!(1))
     );
 }
+
+/// Copies the files of a folder, and those of its folders.
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_copy_of_an_output_is_replaced_only_with_its_manifest() {
+    let spec = |shop: &TestDirectory, place: &str| {
+        shop.write(
+            "spec.yaml",
+            &format!(
+                "version: 1\nname: {place}\nsources: {{ a: {{ csv: {{ path: a.csv }} }} }}\n\
+                 sinks: {{ t: {{ from: a, csv: {{ path: {place} }} }} }}\n"
+            ),
+        );
+    };
+    // What lies at `keep`, and the exit code of a run that writes there.
+    let plain = |shop: &TestDirectory| copy(&shop.path("out"), &shop.path("keep"));
+    let linked = |shop: &TestDirectory| {
+        fs::create_dir_all(shop.path("keep")).unwrap();
+        for file in fs::read_dir(shop.path("out")).unwrap() {
+            let file = file.unwrap();
+            fs::hard_link(file.path(), shop.path("keep").join(file.file_name())).unwrap();
+        }
+    };
+    let moved = |shop: &TestDirectory| fs::rename(shop.path("out"), shop.path("keep")).unwrap();
+    let whole = |shop: &TestDirectory| {
+        plain(shop);
+        copy(&shop.path(".out.forebay"), &shop.path(".keep.forebay"));
+    };
+    let moved_whole = |shop: &TestDirectory| {
+        moved(shop);
+        fs::rename(shop.path(".out.forebay"), shop.path(".keep.forebay")).unwrap();
+    };
+    let without_root = |shop: &TestDirectory| {
+        moved_whole(shop);
+        fs::remove_dir_all(shop.path(".keep.forebay")).unwrap();
+    };
+    let edited = |shop: &TestDirectory| {
+        whole(shop);
+        let file = fs::read_dir(shop.path("keep")).unwrap().next().unwrap();
+        fs::write(file.unwrap().path(), "k\n1\n2\n").unwrap();
+    };
+    type Place = (&'static str, Box<dyn Fn(&TestDirectory)>, bool);
+    let places: Vec<Place> = vec![
+        ("a copy of the folder", Box::new(plain), false),
+        ("links of another output", Box::new(linked), false),
+        ("the folder, moved alone", Box::new(moved), false),
+        ("a copy with its root", Box::new(whole), true),
+        ("an output, moved", Box::new(moved_whole), true),
+        (
+            "an output that lost its root",
+            Box::new(without_root),
+            false,
+        ),
+        ("a copy with other bytes", Box::new(edited), false),
+    ];
+    for (what, lay, is_ours) in places {
+        let shop = TestDirectory::new();
+        shop.write("a.csv", "k\n1\n");
+        spec(&shop, "out");
+        shop.forebay(&["run", "spec.yaml", "--state=one"]).expect(0);
+        lay(&shop);
+        let before = content(&shop.path("keep"));
+        shop.write("a.csv", "k\n7\n8\n9\n");
+        spec(&shop, "keep");
+        let run = shop.forebay(&["run", "spec.yaml", "--state=two"]);
+        assert_eq!(run.code == 0, is_ours, "{what}: {}", run.stderr);
+        if !is_ours {
+            assert!(run.stderr.contains("FB0114"), "{what}: {}", run.stderr);
+            assert_eq!(content(&shop.path("keep")), before, "{what}");
+        }
+    }
+}
+
+#[test]
+fn values_that_no_folder_can_hold_are_refused() {
+    let long = "x".repeat(300);
+    for (value, is_refused) in [
+        ("__HIVE_DEFAULT_PARTITION__", true),
+        (long.as_str(), true),
+        ("..", false),
+        ("%5F", false),
+        ("a/b=c", false),
+    ] {
+        let shop = TestDirectory::new();
+        shop.write("a.csv", &format!("_k,x\n{value},1\nplain,2\n,3\n"));
+        let spec = |source: &str, sink: &str| {
+            format!(
+                "version: 1\nname: t\nsources: {{ a: {{ {source} }} }}\n\
+                 sinks: {{ t: {{ from: a, {sink} }} }}\n"
+            )
+        };
+        let partitioned = "parquet: { path: out, partition_by: [_k] }";
+        shop.write("spec.yaml", &spec("csv: { path: a.csv }", partitioned));
+        let run = shop.forebay(&["run", "spec.yaml"]);
+        assert_eq!(run.code != 0, is_refused, "{value}: {}", run.stderr);
+        if is_refused {
+            assert!(run.stderr.contains("_k"), "{value}: {}", run.stderr);
+            continue;
+        }
+        let back = spec("parquet: { path: out }", "csv: { path: back }");
+        shop.write("back.yaml", &back);
+        shop.forebay(&["run", "back.yaml", "--state=other"])
+            .expect(0);
+        let back = content(&shop.path("back"));
+        let text = String::from_utf8(back[0].1.clone()).unwrap();
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        let expected = format!("1,{value}");
+        assert_eq!(lines, [&expected, "2,plain", "3,", "x,_k"], "{value}");
+    }
+}

@@ -147,6 +147,8 @@ pub use forebay_run::ModelReport;
 /// }
 /// ```
 pub use forebay_run::OutputReport;
+/// The sum of an output's rows, with the steps that removed and added some.
+pub use forebay_run::OutputSum;
 /// ```no_run
 /// use forebay::prelude::*;
 ///

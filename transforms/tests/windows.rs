@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use forebay_model::{
-    Dataset, Fault, FaultCode, NodeInput, Pipeline, PipelineNode, PipelineSource, Result, Step,
-    codes,
+    Dataset, Fault, FaultCode, LeftOutFiles, NodeInput, Pipeline, PipelineNode, PipelineSource,
+    Result, Step, codes,
 };
 use forebay_plan::{BoundPipeline, PlanOp, SqlCompiler, WindowOp, bind};
 use forebay_transforms::{LengthSpec, LengthUnit};
@@ -87,6 +87,7 @@ fn bind_step(step: &Value, declared: bool) -> Result<BoundPipeline> {
         column_bytes: None,
         watched: Vec::new(),
         version: None,
+        left_out: LeftOutFiles::default(),
     };
     bind(
         &pipeline,

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::files::drift::{FileSchemas, SchemaInterner, logical_fields};
-use crate::files::list::ListedFile;
+use crate::files::list::{FileMarks, ListedFile};
 use crate::files::rows::{self, BatchIterator, InputFile, RowFormat, RowSource};
 use crate::files::survey::inspect_parallel;
 use crate::files::{PartitionPolicy, SchemaPolicy};
@@ -65,8 +65,11 @@ impl RowFormat for ArrowSource {
         all_paths(&self.path, &self.paths)
     }
 
-    fn endings(&self) -> &'static [&'static str] {
-        &[".arrow", ".arrows", ".ipc", ".feather"]
+    fn marks(&self) -> FileMarks {
+        FileMarks {
+            endings: &[".arrow", ".arrows", ".ipc", ".feather"],
+            magic: b"ARROW1",
+        }
     }
 
     fn partitions(&self) -> PartitionPolicy {

@@ -9,7 +9,7 @@ use forebay_storage::{Sink, Source, StorageClient};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::files::list::ListedFile;
+use crate::files::list::{FileMarks, ListedFile};
 use crate::files::records::RecordSyntax;
 use crate::files::rows::{BatchIterator, InputFile, RowFormat, RowSource};
 use crate::files::{
@@ -144,8 +144,11 @@ impl RowFormat for CsvSource {
         all_paths(&self.path, &self.paths)
     }
 
-    fn endings(&self) -> &'static [&'static str] {
-        &[".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst"]
+    fn marks(&self) -> FileMarks {
+        FileMarks {
+            endings: &[".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst"],
+            magic: b"",
+        }
     }
 
     fn partitions(&self) -> PartitionPolicy {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arrow::datatypes::{FieldRef, Schema};
-use forebay_model::{Dataset, Fault, Result, SPAN_BYTES_TARGET, Span, codes};
+use forebay_model::{Dataset, Fault, LeftOutFiles, Result, SPAN_BYTES_TARGET, Span, codes};
 use forebay_storage::{ChunkIterator, MetadataCache, RowRuns, ScanRequest, Source, StorageClient};
 
 use crate::files::columns::select_columns;
@@ -181,6 +181,7 @@ impl Source for DeltaReader {
             column_bytes: Some(bytes),
             watched: watch.to_vec(),
             version,
+            left_out: LeftOutFiles::default(),
         })
     }
 

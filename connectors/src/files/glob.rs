@@ -66,9 +66,10 @@ fn first_wildcard(path: &str) -> Option<usize> {
         .find(|at| !is_escaped(*at))
 }
 
-/// Names that listings pass over unless a pattern names them.
+/// Names that listings pass over unless a pattern names them: those that Hive and Spark hide. The folder of a partition
+/// by a column such as `_day` is none.
 pub(crate) fn is_hidden(name: &str) -> bool {
-    name.starts_with('_') || name.starts_with('.')
+    name.starts_with('.') || (name.starts_with('_') && !name.contains('='))
 }
 
 impl Glob {

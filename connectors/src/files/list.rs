@@ -4,12 +4,14 @@ use std::fs::Metadata;
 use std::io;
 use std::path::Path;
 
-use forebay_model::{Fault, Result, codes, nearest_word};
+use forebay_model::{Fault, LeftOutFiles, LeftOutReason, Result, codes, nearest_word};
 use forebay_storage::StorageClient;
 use object_store::ObjectMeta;
 
+use super::blob;
 use super::glob::{self, Glob, GlobMatch};
 use super::stamp::FileStamp;
+use super::survey::inspect_parallel;
 
 /// Folders inside folders at most: deeper ones are links in a circle.
 const DEPTH_MAX: usize = 64;
@@ -27,15 +29,37 @@ pub(crate) struct ListedFile {
     pub(crate) etag: Option<String>,
 }
 
-/// Finds the files of some paths, in the order of their paths. Inside folders only files with
-/// one of `endings` count, unless no file has one.
+/// The marks by which files of a format are recognised inside folders.
+pub(crate) struct FileMarks {
+    /// The ends of their names, in lower case.
+    pub(crate) endings: &'static [&'static str],
+    /// The first bytes of every such file; empty for a format that has none.
+    pub(crate) magic: &'static [u8],
+}
+
+/// The files of a source, and those that its folders hold beside them.
+pub(crate) struct FileListing {
+    /// In the order of their paths.
+    pub(crate) files: Vec<ListedFile>,
+    pub(crate) left_out: LeftOutFiles,
+}
+
+/// The ends of names that programs give to unfinished files and to backups. Their rows are those of another file.
+const COPY_ENDINGS: [&str; 8] = [
+    "~", ".bak", ".old", ".orig", ".part", ".swp", ".temp", ".tmp",
+];
+
+/// Finds the files of some paths. Inside folders, files count by the end of their names or by their first bytes; where no
+/// name in a folder has such an end, all files count. The files that do not count are reported. Names that begin with `_`
+/// or `.` are passed over silently.
 pub(crate) fn list_files(
     io: &StorageClient,
     paths: &[&str],
-    endings: &[&str],
-) -> Result<Vec<ListedFile>> {
+    marks: &FileMarks,
+) -> Result<FileListing> {
     let mut roots: Vec<String> = Vec::new();
     let mut all: Vec<ListingEntry> = Vec::new();
+    let mut left_out: Vec<(String, LeftOutReason)> = Vec::new();
     for path in paths {
         let (fixed, pattern) = glob::split_pattern(path);
         let (root, found) = if path.contains("://") && !path.starts_with("file://") {
@@ -43,7 +67,7 @@ pub(crate) fn list_files(
         } else {
             local(io, &fixed, pattern)?
         };
-        let found = keep_by_ending(found, endings);
+        let found = recognise_files(io, found, marks, &mut left_out)?;
         if found.is_empty() {
             return Err(no_match_fault(path, &root));
         }
@@ -66,24 +90,29 @@ pub(crate) fn list_files(
             .trim_start_matches('/')
             .to_owned()
     };
-    Ok(all
+    // Another path may name a file that a folder leaves out.
+    left_out.retain(|(path, _)| all.binary_search_by(|file| file.path.cmp(path)).is_err());
+    left_out.sort();
+    left_out.dedup();
+    let shown = left_out
         .into_iter()
-        .map(
-            |ListingEntry {
-                 path, stamp, etag, ..
-             }| ListedFile {
-                relative: relative(&path),
-                path,
-                stamp,
-                etag,
-            },
-        )
-        .collect())
+        .map(|(path, reason)| (relative(&path), reason));
+    let left_out = LeftOutFiles::new(shown);
+    let files = all.into_iter().map(|entry| ListedFile {
+        relative: relative(&entry.path),
+        path: entry.path,
+        stamp: entry.stamp,
+        etag: entry.etag,
+    });
+    Ok(FileListing {
+        files: files.collect(),
+        left_out,
+    })
 }
 
 /// Something that is no folder and that a pattern matches.
-struct ListingEntry {
-    path: String,
+pub(crate) struct ListingEntry {
+    pub(crate) path: String,
     stamp: FileStamp,
     etag: Option<String>,
     /// Whether the pattern names it, and not only a folder above it.
@@ -103,6 +132,20 @@ impl ListingEntry {
         }
     }
 
+    /// Whether the file begins with some bytes. Nothing is read for a format without such bytes.
+    fn begins_with(&self, io: &StorageClient, magic: &[u8]) -> Result<bool> {
+        let length = magic.len() as u64;
+        // Opening a FIFO would wait for a writer.
+        if magic.is_empty() || self.is_special || self.stamp.size < length {
+            return Ok(false);
+        }
+        let file = match &self.etag {
+            Some(etag) => blob::open_version(io, &self.path, etag)?,
+            None => blob::open_file(io, &self.path)?.0,
+        };
+        Ok(file.read(&self.path, 0..length)? == magic)
+    }
+
     fn remote(path: String, meta: &ObjectMeta, is_named: bool) -> ListingEntry {
         // Weak etags match nothing.
         let etag = meta.e_tag.clone().filter(|etag| !etag.starts_with("W/"));
@@ -116,16 +159,49 @@ impl ListingEntry {
     }
 }
 
-fn keep_by_ending(found: Vec<ListingEntry>, endings: &[&str]) -> Vec<ListingEntry> {
-    let fits = |found: &ListingEntry| {
-        let lower = found.path.to_ascii_lowercase();
-        endings.iter().any(|ending| lower.ends_with(ending))
-    };
-    let choosy = found.iter().any(|found| !found.is_named && fits(found));
-    found
-        .into_iter()
-        .filter(|found| found.is_named || !choosy || fits(found))
-        .collect()
+impl FileMarks {
+    fn fits_name(&self, path: &str) -> bool {
+        ends_with_any(path, self.endings)
+    }
+}
+
+fn ends_with_any(path: &str, endings: &[&str]) -> bool {
+    let lower = path.to_ascii_lowercase();
+    endings.iter().any(|ending| lower.ends_with(ending))
+}
+
+/// The entries of a path that are files of the format. Adds the others to `left_out`.
+fn recognise_files(
+    io: &StorageClient,
+    found: Vec<ListingEntry>,
+    marks: &FileMarks,
+    left_out: &mut Vec<(String, LeftOutReason)>,
+) -> Result<Vec<ListingEntry>> {
+    let is_choosy = found
+        .iter()
+        .any(|entry| !entry.is_named && marks.fits_name(&entry.path));
+    if !is_choosy {
+        return Ok(found);
+    }
+    let (mut files, mut unsure) = (Vec::new(), Vec::new());
+    for entry in found {
+        if entry.is_named || marks.fits_name(&entry.path) {
+            files.push(entry);
+        } else if ends_with_any(&entry.path, &COPY_ENDINGS) {
+            left_out.push((entry.path, LeftOutReason::Copy));
+        } else {
+            unsure.push(entry);
+        }
+    }
+    let begins = inspect_parallel(&unsure, |entry| entry.begins_with(io, marks.magic))?;
+    for (entry, is_file) in unsure.into_iter().zip(begins) {
+        if is_file {
+            files.push(entry);
+        } else {
+            left_out.push((entry.path, LeftOutReason::Name));
+        }
+    }
+    Ok(files)
 }
 
 fn special_file_fault(path: &str) -> Fault {

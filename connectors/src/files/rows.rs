@@ -13,7 +13,7 @@ use forebay_storage::{ChunkIterator, ScanRequest, Source, StorageClient};
 use super::blob::{self, FileHandle, READ_BYTES_FIRST};
 use super::cut::cut_spans;
 use super::extent;
-use super::list::{ListedFile, list_files};
+use super::list::{FileListing, FileMarks, ListedFile, list_files};
 use super::origin::{self, FileColumnOrigin};
 use super::records::{self, FilePart, RecordIndexes, RecordSyntax};
 use super::stamp::FileStamp;
@@ -73,8 +73,8 @@ pub(crate) trait RowFormat: Debug + Send + Sync + 'static {
     /// Where its files are.
     fn paths(&self) -> Vec<&str>;
 
-    /// How their names end.
-    fn endings(&self) -> &'static [&'static str];
+    /// How they are recognised in folders.
+    fn marks(&self) -> FileMarks;
 
     /// Whether folders give columns.
     fn partitions(&self) -> PartitionPolicy;
@@ -198,7 +198,8 @@ fn with_salt(format: &impl RowFormat, partition: &[(String, String)]) -> Vec<(St
 
 impl<F: RowFormat> Source for RowSource<F> {
     fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
-        let files = list_files(io, &self.format.paths(), self.format.endings())?;
+        let FileListing { files, left_out } =
+            list_files(io, &self.format.paths(), &self.format.marks())?;
         // Some stores tell less of an object in listings than when asked for it alone, and spans
         // are opened one by one: the stamps must be of that kind.
         let files = inspect_parallel(&files, |file| {
@@ -245,6 +246,7 @@ impl<F: RowFormat> Source for RowSource<F> {
             column_bytes: None,
             watched: watch.to_vec(),
             version: None,
+            left_out,
         })
     }
 

@@ -7,7 +7,7 @@ use forebay_model::{Fault, FileRange, Result, catch_panic};
 use forebay_threads::for_current_span;
 
 use super::blob::is_remote;
-use super::list::ListedFile;
+use super::list::{ListedFile, ListingEntry};
 
 /// Threads that look at local files at most, and files for which one is worth its start.
 const LOCAL_THREADS: (usize, usize) = (16, 4);
@@ -27,6 +27,12 @@ impl InFile for &ListedFile {
 }
 
 impl InFile for ListedFile {
+    fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl InFile for ListingEntry {
     fn path(&self) -> &str {
         &self.path
     }

@@ -9,7 +9,7 @@ use forebay_storage::{Source, StorageClient};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::files::list::ListedFile;
+use crate::files::list::{FileMarks, ListedFile};
 use crate::files::records::RecordSyntax;
 use crate::files::rows::{BatchIterator, InputFile, RowFormat, RowSource};
 use crate::files::{ColumnType, ColumnTypes, PartitionPolicy};
@@ -102,18 +102,21 @@ impl RowFormat for JsonSource {
         all_paths(&self.path, &self.paths)
     }
 
-    fn endings(&self) -> &'static [&'static str] {
-        &[
-            ".json",
-            ".jsonl",
-            ".ndjson",
-            ".json.gz",
-            ".jsonl.gz",
-            ".ndjson.gz",
-            ".json.zst",
-            ".jsonl.zst",
-            ".ndjson.zst",
-        ]
+    fn marks(&self) -> FileMarks {
+        FileMarks {
+            endings: &[
+                ".json",
+                ".jsonl",
+                ".ndjson",
+                ".json.gz",
+                ".jsonl.gz",
+                ".ndjson.gz",
+                ".json.zst",
+                ".jsonl.zst",
+                ".ndjson.zst",
+            ],
+            magic: b"",
+        }
     }
 
     fn partitions(&self) -> PartitionPolicy {

@@ -16,7 +16,7 @@ use crate::files::cut::cut_spans;
 use crate::files::drift::FileSchemas;
 use crate::files::extent::{folder_extents, share_points};
 use crate::files::hive;
-use crate::files::list::{ListedFile, list_files};
+use crate::files::list::{FileListing, FileMarks, ListedFile, list_files};
 use crate::files::survey::inspect_parallel;
 
 use super::chunks::ParquetScan;
@@ -27,7 +27,10 @@ use super::page_index::has_page_index;
 use super::prune::RowGroupPruner;
 use super::summaries::FooterNotes;
 
-const ENDINGS: &[&str] = &[".parquet", ".parq", ".pq"];
+const MARKS: FileMarks = FileMarks {
+    endings: &[".parquet", ".parq", ".pq"],
+    magic: b"PAR1",
+};
 
 /// The configured source.
 #[derive(Debug)]
@@ -199,11 +202,11 @@ impl Source for ParquetReader {
         let (files, noted) = std::thread::scope(|scope| {
             let noted = scope.spawn(for_current_span(|| FooterNotes::load(notes, now)));
             (
-                list_files(io, &self.config.all_paths(), ENDINGS),
+                list_files(io, &self.config.all_paths(), &MARKS),
                 noted.join(),
             )
         });
-        let files = files?;
+        let FileListing { files, left_out } = files?;
         self.footers.keep_versions(&files);
         let noted = noted
             .unwrap_or_else(|_| Err(Fault::internal("a thread that read notes has failed")))?;
@@ -262,6 +265,7 @@ impl Source for ParquetReader {
             column_bytes,
             watched: watch.to_vec(),
             version: None,
+            left_out,
         })
     }
 

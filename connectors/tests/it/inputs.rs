@@ -624,3 +624,86 @@ fn checksums_detect_damage() {
         );
     }
 }
+
+#[test]
+fn files_of_folders_are_read_or_reported_as_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let io = StorageClient::new().unwrap();
+    for name in [
+        "a.parquet",
+        "000000_0",
+        "part-00001",
+        "x.parquet.snappy",
+        "deeper/000001_0",
+        "a.parquet.bak",
+        "_hidden",
+        ".hidden",
+        "_key=1/b.parquet",
+    ] {
+        let file = folder.path().join("parquet").join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        write("parquet", json!({ "path": "unused" }), &file, &[rows(0, 3)]);
+    }
+    fs::write(folder.path().join("parquet/notes.txt"), "PAR").unwrap();
+    fs::write(folder.path().join("parquet/empty"), "").unwrap();
+    for name in [
+        "a.csv",
+        "b.txt",
+        "c.csv.bz2",
+        "part-0000",
+        "d.tsv",
+        "e.csv.tmp",
+        "_SUCCESS",
+    ] {
+        let file = folder.path().join("csv").join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, "x\n1\n").unwrap();
+    }
+    let partitions = json!("none");
+    let cases: [(&str, &str, &[&str], &str); 5] = [
+        (
+            "parquet",
+            "",
+            &[
+                "000000_0",
+                "_key=1/b.parquet",
+                "a.parquet",
+                "deeper/000001_0",
+                "part-00001",
+                "x.parquet.snappy",
+            ],
+            "3 files left out: `a.parquet.bak` (a backup or an unfinished file by its name), `empty`, `notes.txt`",
+        ),
+        ("parquet", "/*.bak", &["a.parquet.bak"], ""),
+        ("parquet", "/deeper", &["000001_0"], ""),
+        (
+            "csv",
+            "",
+            &["a.csv", "d.tsv"],
+            "4 files left out: `b.txt`, `c.csv.bz2`, `e.csv.tmp` (a backup or an unfinished file by its name), `part-0000`",
+        ),
+        ("csv", "/b.*", &["b.txt"], ""),
+    ];
+    for (format, below, expected, left_out) in cases {
+        let path = format!("{}/{format}{below}", folder.path().display());
+        let config = json!({ "path": path, "partitions": partitions });
+        let dataset = source(format, config).discover(&io, &[]).unwrap();
+        let pieces = dataset.spans.iter().flat_map(|span| &span.pieces);
+        let mut names: Vec<&str> = pieces.map(|piece| piece.relative.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, expected, "{path}");
+        assert_eq!(
+            dataset.left_out.text().unwrap_or_default(),
+            left_out,
+            "{path}"
+        );
+    }
+    // A path that a folder leaves out may be named beside it, and a path without files is a fault.
+    let at = |name: &str| format!("{}/csv{name}", folder.path().display());
+    let both = json!({ "paths": [at(""), at("/b.txt")] });
+    let dataset = source("csv", both).discover(&io, &[]).unwrap();
+    assert_eq!(dataset.left_out.files, 3);
+    let none = json!({ "paths": [at(""), at("/*.json")] });
+    let fault = source("csv", none).discover(&io, &[]).unwrap_err();
+    assert_eq!(fault.code(), codes::NO_INPUT);
+}

@@ -17,8 +17,8 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 use forebay_model::{
-    ContentId, DataSplit, Dataset, Fault, Finding, IdBuilder, NodeInput, Pipeline, PipelineNode,
-    PipelineSink, PipelineSource, RefitPolicy, Result, Step, codes,
+    ContentId, DataSplit, Dataset, Fault, Finding, IdBuilder, LeftOutFiles, NodeInput, Pipeline,
+    PipelineNode, PipelineSink, PipelineSource, RefitPolicy, Result, Step, codes,
 };
 use forebay_plan::{BoundPipeline, SqlCompiler, TransformRegistry, bind, config_without};
 use forebay_storage::{StorageClient, StorageLocation};
@@ -529,6 +529,7 @@ impl Artifact {
                         column_bytes: None,
                         watched: Vec::new(),
                         version: None,
+                        left_out: LeftOutFiles::default(),
                     },
                 )
             })

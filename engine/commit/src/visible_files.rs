@@ -4,7 +4,8 @@
 //! before it was replaced therefore opens the rows that it listed, or no file: never rows of two results.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::fs::{File, Metadata};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use forebay_model::{Fault, Result, codes};
@@ -28,6 +29,7 @@ const EARLIER_LAYOUT: [&str; 2] = ["_manifest.json", "_data"];
 struct VisibleLink {
     name: PathBuf,
     file: PathBuf,
+    bytes: u64,
 }
 
 /// Replaces what readers see by some files, in one step. The lock of the output is held.
@@ -71,8 +73,12 @@ pub fn is_shown<'f>(root: &Path, files: impl Iterator<Item = &'f OutputFile>) ->
             .collect())
 }
 
-/// Refuses a visible directory that holds anything but the links of an output: replacing it would remove that. `known`
+/// Refuses a visible directory that holds anything but the files of an output: replacing it would remove that. `known`
 /// are the files of the manifest.
+///
+/// A file is the output's if it is a link to a data file of the output, or, on a file system without hard links, if it
+/// has the name and the size of a file of the manifest or the bytes of another data file. The look of a name proves
+/// nothing: a copy of an output has the same names.
 pub fn check_replaceable<'f>(
     out: &StorageLocation,
     known: impl Iterator<Item = &'f OutputFile>,
@@ -98,20 +104,21 @@ pub fn check_replaceable<'f>(
             fault.hint("move it away, or write to another directory: a run writes the output anew")
         );
     }
-    let names: BTreeSet<PathBuf> = visible_links(root, known)
-        .into_iter()
-        .map(|link| link.name)
-        .collect();
-    let mut foreign = None;
-    let listed = list_files(&visible, Path::new(""), &mut |name, links| {
-        if foreign.is_none() && links < 2 && !names.contains(&name) && !is_numbered(&name) {
-            foreign = Some(name);
-        }
-    });
-    match listed {
+    let failed = |error| Fault::disk("the output cannot be listed", error).file(shown());
+    let mut seen = Vec::new();
+    match list_files(&visible, Path::new(""), &mut |name, meta| {
+        seen.push((name, meta.clone()));
+    }) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        listed => listed
-            .map_err(|error| Fault::disk("the output cannot be listed", error).file(shown()))?,
+        listed => listed.map_err(failed)?,
+    }
+    let owned = OwnedFiles::list(root, known).map_err(failed)?;
+    let mut foreign = None;
+    for (name, meta) in seen {
+        if !owned.holds(&visible, &name, &meta).map_err(failed)? {
+            foreign = Some(name);
+            break;
+        }
     }
     foreign.map_or(Ok(()), |name| {
         let message = "the directory holds a file that is not the output's, and would be replaced";
@@ -120,7 +127,9 @@ pub fn check_replaceable<'f>(
             shown(),
             name.display()
         ));
-        Err(fault.hint("move it away, or write to another directory"))
+        Err(fault.hint(
+            "a copy of an output is not the output: move the directory away, or write to another directory",
+        ))
     })
 }
 
@@ -144,33 +153,101 @@ fn visible_links<'f>(root: &Path, files: impl Iterator<Item = &'f OutputFile>) -
         VisibleLink {
             name: Path::new(partition).join(name),
             file: root.join(&*file.path),
+            bytes: file.bytes,
         }
     };
     files.map(link).collect()
 }
 
-/// Whether a name is one that a numbered file gets.
-fn is_numbered(name: &Path) -> bool {
-    let name = name
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or_default();
-    let parts = name
-        .strip_prefix(NUMBERED)
-        .and_then(|rest| rest.split_once('.')?.0.split_once('-'));
-    parts.is_some_and(|(number, digest)| {
-        number.len() >= 5
-            && number.bytes().all(|digit| digit.is_ascii_digit())
-            && digest.len() == DIGEST_DIGITS
-            && digest.bytes().all(|digit| digit.is_ascii_hexdigit())
-    })
+/// The files that an output may have put into its visible directory.
+struct OwnedFiles {
+    /// Data files below the root by their size: those of the manifest, of the manifest before it, and of attempts.
+    data: BTreeMap<u64, Vec<DataFile>>,
+    /// Names that the files of the manifest have, with their sizes.
+    names: BTreeMap<PathBuf, u64>,
+}
+
+struct DataFile {
+    path: PathBuf,
+    inode: Option<(u64, u64)>,
+}
+
+impl OwnedFiles {
+    fn list<'f>(
+        root: &Path,
+        known: impl Iterator<Item = &'f OutputFile>,
+    ) -> io::Result<OwnedFiles> {
+        let mut data: BTreeMap<u64, Vec<DataFile>> = BTreeMap::new();
+        let listed = list_files(root, Path::new(""), &mut |name, meta| {
+            data.entry(meta.len()).or_default().push(DataFile {
+                path: root.join(name),
+                inode: inode(meta),
+            });
+        });
+        match listed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut names = BTreeMap::new();
+        for link in visible_links(root, known) {
+            names.insert(link.name, link.bytes);
+        }
+        Ok(OwnedFiles { data, names })
+    }
+
+    /// Whether a file of the visible directory is the output's.
+    fn holds(&self, visible: &Path, name: &Path, meta: &Metadata) -> io::Result<bool> {
+        let alike = self.data.get(&meta.len()).map_or(&[][..], Vec::as_slice);
+        let own = inode(meta);
+        if own.is_some() && alike.iter().any(|file| file.inode == own) {
+            return Ok(true);
+        }
+        if self.names.get(name) == Some(&meta.len()) {
+            return Ok(true);
+        }
+        // A run that ended between the manifest and the links leaves those of the manifest before.
+        for file in alike {
+            if meta.is_file() && same_bytes(&visible.join(name), &file.path)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Bytes that are compared at a time.
+const COMPARED_BYTES: usize = 1 << 16;
+
+/// Whether two files of one size have the same bytes. A file that vanishes meanwhile has none.
+fn same_bytes(a: &Path, b: &Path) -> io::Result<bool> {
+    let open = |path| match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
+    };
+    let (Some(a), Some(b)) = (open(a)?, open(b)?) else {
+        return Ok(false);
+    };
+    let mut a = BufReader::with_capacity(COMPARED_BYTES, a);
+    let mut b = BufReader::with_capacity(COMPARED_BYTES, b);
+    loop {
+        let (next, other) = (a.fill_buf()?, b.fill_buf()?);
+        let length = next.len().min(other.len());
+        if length == 0 {
+            return Ok(next.len() == other.len());
+        }
+        if next[..length] != other[..length] {
+            return Ok(false);
+        }
+        a.consume(length);
+        b.consume(length);
+    }
 }
 
 /// A directory with the links.
 fn link_files(root: &Path, links: &[VisibleLink]) -> io::Result<TempDir> {
     let staged = attempt_dir(root)?;
     let mut folders = BTreeSet::from([Path::new("")]);
-    for VisibleLink { name, file } in links {
+    for VisibleLink { name, file, .. } in links {
         if let Some(folder) = name.parent().filter(|folder| folders.insert(folder)) {
             std::fs::create_dir_all(staged.path().join(folder))?;
         }
@@ -197,25 +274,31 @@ fn exchange(staged: &Path, visible: &Path) -> io::Result<()> {
     std::fs::rename(old, staged)
 }
 
-/// Calls back with each file below a directory: its path from there, and how many names it has.
-fn list_files(folder: &Path, below: &Path, found: &mut dyn FnMut(PathBuf, u64)) -> io::Result<()> {
+/// Calls back with each file below a directory: its path from there, and its metadata.
+fn list_files(
+    folder: &Path,
+    below: &Path,
+    found: &mut dyn FnMut(PathBuf, &Metadata),
+) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         let (meta, below) = (entry.metadata()?, below.join(entry.file_name()));
         match meta.is_dir() {
             true => list_files(&entry.path(), &below, found)?,
-            false => found(below, link_count(&meta)),
+            false => found(below, &meta),
         }
     }
     Ok(())
 }
 
+/// The device and the number of a file, which all its links share.
 #[cfg(unix)]
-fn link_count(file: &std::fs::Metadata) -> u64 {
-    std::os::unix::fs::MetadataExt::nlink(file)
+fn inode(file: &Metadata) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    Some((file.dev(), file.ino()))
 }
 
 #[cfg(not(unix))]
-fn link_count(_file: &std::fs::Metadata) -> u64 {
-    1
+fn inode(_file: &Metadata) -> Option<(u64, u64)> {
+    None
 }

@@ -180,7 +180,7 @@ impl<'a> FusedLearner<'a> {
         &self,
         tasks: &Range<usize>,
         states: Vec<Option<AnyState>>,
-        counts: RowCounts,
+        counts: &RowCounts,
     ) -> Result<()> {
         for ((lane, index), mut state) in self.questions.iter().zip(states) {
             state

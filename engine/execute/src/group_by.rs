@@ -6,11 +6,11 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use forebay_analyze::GroupByState;
-use forebay_model::{GroupBy, Result};
-use forebay_plan::{GroupByOp, NodeFlow};
+use forebay_model::{GroupBy, Result, RowChange};
+use forebay_plan::{GroupByOp, NodeFlow, OpId, RowCounts};
 use forebay_threads::parallel_map;
 
-use crate::materialize::{FlowSpans, MaterializePass, SpanRows};
+use crate::materialize::{FlowSpans, GatheredCounts, MaterializePass, SpanRows};
 
 /// A computation per key whose types are all known.
 pub struct ResolvedGroupBy {
@@ -73,9 +73,10 @@ impl MaterializePass<'_> {
         })
     }
 
-    /// Passes one row per key to `take`, in the order of keys; returns their number.
+    /// Passes one row per key to `take`, in the order of keys; returns the counts of its rows.
     pub fn group_by(
         &self,
+        op: OpId,
         ResolvedGroupBy {
             spans,
             spec,
@@ -83,18 +84,23 @@ impl MaterializePass<'_> {
             ..
         }: ResolvedGroupBy,
         take: &mut dyn FnMut(RecordBatch) -> Result<()>,
-    ) -> Result<u64> {
+    ) -> Result<GatheredCounts> {
         let inputs = spec.keys.len() + spec.values.len();
-        self.take_groups(&schema, self.group_rows(&spans, &spec, inputs)?, take)
+        let groups = self.group_rows(&spans, &spec, inputs)?;
+        let counts = spans.tally().row_counts()?;
+        self.take_groups(op, &schema, groups, counts, take)
     }
 
-    /// Passes the groups of a state to `take`, in the order of keys; returns their number.
+    /// Passes the groups of a state to `take`, in the order of keys; returns the counts of the rows. `counts` are those of
+    /// the rows that the groups were made of.
     pub fn take_groups(
         &self,
+        op: OpId,
         schema: &SchemaRef,
         state: GroupByState,
+        counts: RowCounts,
         take: &mut dyn FnMut(RecordBatch) -> Result<()>,
-    ) -> Result<u64> {
+    ) -> Result<GatheredCounts> {
         let mut groups = state.into_sorted()?;
         let mut rows = 0;
         while let Some(columns) = groups.next_columns()? {
@@ -103,7 +109,8 @@ impl MaterializePass<'_> {
             self.context.memory.check()?;
             take(batch)?;
         }
-        Ok(rows)
+        let changes = (RowChange::Grouped, RowChange::Queried);
+        Ok(self.settled(op, counts, rows, changes))
     }
 
     /// The groups of all rows; the first `inputs` columns of the spans are those of the spec.

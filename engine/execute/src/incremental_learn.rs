@@ -493,13 +493,13 @@ impl<'a> IncrementalLane<'a> {
             .sum();
         // Rows that were read twice count once.
         let mut sum = if todo.is_empty() {
-            along.counts
+            along.counts.clone()
         } else {
             RowCounts::default()
         };
         done.parts
             .into_values()
-            .for_each(|made| sum.add(made.counts));
+            .for_each(|made| sum.add(&made.counts));
         // Spans of a sample do not tell their rows: those count that were read.
         let read = history
             .known_rows(read)

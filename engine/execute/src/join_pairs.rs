@@ -7,12 +7,12 @@ use std::sync::atomic::AtomicBool;
 use arrow::array::{AsArray, RecordBatch, UInt32Array};
 use arrow::compute::cast;
 use arrow::datatypes::{Field, Schema, SchemaRef, UInt64Type};
-use forebay_model::{Fault, Result, logical_type, take_rows};
+use forebay_model::{Fault, Result, RowChange, logical_type, take_rows};
 use forebay_plan::{JoinOp, NodeFlow, OpId};
 
 use crate::external_sort::BatchIter;
 use crate::hash_join::{HashJoin, RowsPerMatch};
-use crate::materialize::{MaterializePass, SpanRows, column_names};
+use crate::materialize::{GatheredCounts, MaterializePass, SpanRows, column_names};
 use crate::sorted_pass::{SortedPass, distinct, typed_join_keys};
 
 /// Rows of an output batch at most.
@@ -56,7 +56,8 @@ impl MaterializePass<'_> {
         Ok(Arc::new(Schema::new(fields.collect::<Vec<Field>>())))
     }
 
-    /// Passes one row for each pair to `take`, in the order of the rows here, then of those there; returns their number.
+    /// Passes one row for each pair to `take`, in the order of the rows here, then of those there; returns the
+    /// counts of the rows here.
     pub fn join_pairs(
         &self,
         op: OpId,
@@ -64,7 +65,7 @@ impl MaterializePass<'_> {
         unmatched: bool,
         schema: &SchemaRef,
         take: &mut dyn FnMut(RecordBatch) -> Result<()>,
-    ) -> Result<u64> {
+    ) -> Result<GatheredCounts> {
         let (here, there) = self.join_sides(op)?;
         let keys = typed_join_keys(join, &here.schema, &there.schema)?;
         let sides = (
@@ -88,6 +89,8 @@ impl MaterializePass<'_> {
         let mut pairs = Pairs {
             batches: hash_join.run(&sides.0, &sides.1)?,
             current: None,
+            last: None,
+            matched: 0,
         };
         let spans = self.spans(here, &column_names(here))?;
         let mut count = 0;
@@ -99,7 +102,19 @@ impl MaterializePass<'_> {
             }
             Ok(())
         })?;
-        Ok(count)
+        let label = &self.context.program.bound.ops[op].label;
+        let mut counts = spans.tally().row_counts()?;
+        let rows = u64::try_from(counts.output()).unwrap_or_default();
+        counts.remove(
+            label,
+            RowChange::Unmatched,
+            rows.saturating_sub(pairs.matched),
+        );
+        counts.append(label, RowChange::Multiplied, count - pairs.matched);
+        Ok(GatheredCounts {
+            rows: count,
+            counts,
+        })
     }
 }
 
@@ -107,6 +122,10 @@ impl MaterializePass<'_> {
 struct Pairs {
     batches: BatchIter,
     current: Option<(RecordBatch, usize)>,
+    /// The position of the row here of the last pair.
+    last: Option<u64>,
+    /// Rows here of which there were pairs.
+    matched: u64,
 }
 
 impl Pairs {
@@ -151,6 +170,10 @@ impl Pairs {
             .map(|position| before(position).map(Some))
             .collect();
         let picks = picks.ok_or_else(|| Fault::internal("a pair of a row that was read before"))?;
+        for position in &positions[from..until] {
+            self.matched += u64::from(self.last != Some(*position));
+            self.last = Some(*position);
+        }
         let own = rows.columns.iter().map(|column| take_rows(column, &picks));
         // The position of the other side's row, and that of this side's, come last.
         let brought = schema.fields().len() - rows.columns.len();

@@ -162,6 +162,18 @@ impl LaneExecution<'_> {
 }
 
 impl LearnResult {
+    /// The counts of the rows that were learned from. Chains that take the same rows may have removed more rows than were
+    /// read; then only the rows that were read are known.
+    pub fn row_counts(&self) -> RowCounts {
+        if self.counts.output() >= 0 {
+            return self.counts.clone();
+        }
+        RowCounts {
+            input: self.counts.input,
+            ..RowCounts::default()
+        }
+    }
+
     /// Records the row counts of a lane.
     pub fn record_counts(&mut self, counts: RowCounts, rows_kept: u64) {
         if counts.input > self.counts.input {
@@ -516,7 +528,7 @@ impl LearnPass<'_> {
             }
         }
         let mut merged = lock(&run.merged)?;
-        merged.counts.add(counts);
+        merged.counts.add(&counts);
         if let Some(states) = own {
             self.merge(run, &mut merged, states)?;
         }
@@ -528,7 +540,7 @@ impl LearnPass<'_> {
             Some(states) => states,
             None => self.zero(run)?,
         };
-        let lane_counts = merged.counts;
+        let lane_counts = merged.counts.clone();
         drop(merged);
         for (ask, state) in run.lane.asks.iter().zip(states) {
             self.conclude(*ask, state, true, answers)?;
@@ -693,13 +705,12 @@ impl LearnPass<'_> {
                     catch_panic(|| analyzer.update(&mut states[place], &input))
                         .map_err(|fault| self.place(fault, ask))
                 });
-                streamed.add(
-                    counted
-                        .map_err(|fault| self.context.state.record_order_failure(carry, fault))?,
-                );
+                let counted = counted
+                    .map_err(|fault| self.context.state.record_order_failure(carry, fault))?;
+                streamed.add(&counted);
             }
             // Rows that several chains take are read once.
-            counts.add(RowCounts {
+            counts.add(&RowCounts {
                 input: rows,
                 skipped,
                 ..streamed

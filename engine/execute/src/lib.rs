@@ -53,7 +53,8 @@ pub use incremental_learn::IncrementalLane;
 pub use interval_filter::IntervalFilter;
 pub use learn_pass::{LaneExecution, LearnPass, LearnResult, lane_bytes};
 pub use materialize::{
-    FlowReader, MaterializePass, MaterializePlan, columns_to_read, fallible_batch_stream,
+    FlowReader, GatheredCounts, MaterializePass, MaterializePlan, columns_to_read,
+    fallible_batch_stream,
 };
 pub use ordered_scan::SpanTimeline;
 pub use pass_context::PassContext;
@@ -61,6 +62,7 @@ pub use query_engine::{query_runtime, stage_config};
 pub use read_ahead::{PlannedSpan, ReadAhead};
 pub use remote::ClusterHandle;
 pub use run_state::{RunState, SourceInput, scan_request};
+pub use shard_writer::new_shard;
 pub use shuffle::ShuffleStage;
 pub use shuffle_read::ShuffleReader;
 pub use sorted_outputs::SortedOutputs;

@@ -1,10 +1,11 @@
 //! A pass that needs all rows at once: the query engine runs it, with spilling, and its result is kept as an
 //! intermediate dataset.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::compute::cast;
@@ -20,15 +21,15 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
 use forebay_cluster::{QueryEnd, QueryRows};
 use forebay_model::{
-    ContentId, Dataset, Fault, IdBuilder, Result, WireFault, catch_panic, codes, find_io_error,
-    is_unsized_vector, logical_type,
+    ContentId, Dataset, Fault, IdBuilder, Result, RowChange, WireFault, catch_panic, codes,
+    find_io_error, is_unsized_vector, logical_type,
 };
 use forebay_plan::{
     Carry, ChainContext, ColumnTap, FutureRowsOp, GatherBy, GatherOp, NodeFlow, OpChain, OpId,
-    PlanOp, WindowBudget, query_plan, refuse_writing,
+    PlanOp, RowCounts, WindowBudget, query_plan, refuse_writing,
 };
 use forebay_storage::{Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
-use forebay_threads::{for_current_span, poisoned_lock};
+use forebay_threads::{for_current_span, lock, poisoned_lock};
 use futures::StreamExt;
 
 use crate::pass_context::PassContext;
@@ -54,46 +55,35 @@ impl MaterializePass<'_> {
     /// Plans a gather over its inputs.
     pub fn open(&self, op: OpId) -> Result<MaterializePlan> {
         let bound = &self.context.program.bound;
+        let without_query = |schema: SchemaRef| MaterializePlan {
+            op,
+            query: None,
+            schema,
+        };
         let PlanOp::Gather(gather) = &bound.ops[op].op else {
             return Err(Fault::internal("not a gather"));
         };
         let lower = match &gather.lower {
             GatherBy::Query(lower) => lower,
             GatherBy::Future(_) => {
-                return Ok(MaterializePlan {
-                    op,
-                    plan: None,
-                    schema: gather.schema.clone(),
-                });
+                return Ok(without_query(gather.schema.clone()));
             }
             GatherBy::GroupBy(own) => {
                 let schema = self
                     .resolve_group_by(self.only_flow(op)?, own, &gather.schema)?
                     .schema;
-                return Ok(MaterializePlan {
-                    op,
-                    plan: None,
-                    schema,
-                });
+                return Ok(without_query(schema));
             }
             GatherBy::Join { join, .. } => {
-                let schema = self.joined_schema(op, join)?;
-                return Ok(MaterializePlan {
-                    op,
-                    plan: None,
-                    schema,
-                });
+                return Ok(without_query(self.joined_schema(op, join)?));
             }
             GatherBy::OnePerKey { .. } => {
                 let schema = self.one_per_key_schema(self.only_flow(op)?)?;
-                return Ok(MaterializePlan {
-                    op,
-                    plan: None,
-                    schema,
-                });
+                return Ok(without_query(schema));
             }
         };
         let mut inputs = Vec::new();
+        let mut tallies = Vec::new();
         for (name, flow) in bound.gather_inputs.get(&op).into_iter().flatten() {
             let columns: Vec<String> = flow
                 .schema
@@ -101,7 +91,9 @@ impl MaterializePass<'_> {
                 .iter()
                 .map(|field| field.name().clone())
                 .collect();
-            inputs.push(self.input_table(name, flow, &columns)?);
+            let spans = self.spans(flow, &columns)?;
+            tallies.push(spans.tally());
+            inputs.push(self.table_of_spans(name, spans)?);
         }
         let plan = lower(inputs)?;
         refuse_writing(&plan)?;
@@ -123,7 +115,10 @@ impl MaterializePass<'_> {
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         Ok(MaterializePlan {
             op,
-            plan: Some(plan),
+            query: Some(PlannedQuery {
+                plan,
+                inputs: tallies,
+            }),
             schema,
         })
     }
@@ -149,7 +144,7 @@ impl MaterializePass<'_> {
         op: OpId,
         future: &FutureRowsOp,
         take: &mut dyn FnMut(RecordBatch) -> Result<()>,
-    ) -> Result<u64> {
+    ) -> Result<GatheredCounts> {
         let asks = self.context.program.bound.ops[op].asks.iter();
         let findings = asks
             .map(|ask| self.context.finding(*ask))
@@ -161,7 +156,21 @@ impl MaterializePass<'_> {
             self.context.memory.check()?;
             take(batch)?;
         }
-        Ok(rows)
+        let made = (RowChange::QueriedAway, RowChange::Future);
+        Ok(self.settled(op, RowCounts::default(), rows, made))
+    }
+
+    /// The counts of a gather that made `rows` rows of those that it read.
+    pub(crate) fn settled(
+        &self,
+        op: OpId,
+        mut counts: RowCounts,
+        rows: u64,
+        changes: (RowChange, RowChange),
+    ) -> GatheredCounts {
+        let label = &self.context.program.bound.ops[op].label;
+        counts.settle(label, rows, changes);
+        GatheredCounts { rows, counts }
     }
 
     /// Runs the plan and gives its rows in canonical order to `rows`. A query runs on the workers, if there are any.
@@ -170,11 +179,11 @@ impl MaterializePass<'_> {
         gathering: MaterializePlan,
         workers: Option<ClusterHandle<'_>>,
         rows: &mut dyn QueryRows,
-    ) -> Result<u64> {
-        let MaterializePlan { op, plan, schema } = gathering;
+    ) -> Result<GatheredCounts> {
+        let MaterializePlan { op, query, schema } = gathering;
         let mut take = |batch: RecordBatch| rows.take(batch);
-        let plan = match (plan, &self.context.program.bound.ops[op].op) {
-            (Some(plan), _) => plan,
+        let PlannedQuery { plan, inputs } = match (query, &self.context.program.bound.ops[op].op) {
+            (Some(query), _) => query,
             (
                 None,
                 PlanOp::Gather(GatherOp {
@@ -182,7 +191,7 @@ impl MaterializePass<'_> {
                     ..
                 }),
             ) => {
-                return self.one_per_key(self.only_flow(op)?, keys, *last, &schema, &mut take);
+                return self.one_per_key(op, keys, *last, &schema, &mut take);
             }
             (
                 None,
@@ -191,10 +200,8 @@ impl MaterializePass<'_> {
                     ..
                 }),
             ) => {
-                return self.group_by(
-                    self.resolve_group_by(self.only_flow(op)?, own, &schema)?,
-                    &mut take,
-                );
+                let groups = self.resolve_group_by(self.only_flow(op)?, own, &schema)?;
+                return self.group_by(op, groups, &mut take);
             }
             (
                 None,
@@ -224,7 +231,7 @@ impl MaterializePass<'_> {
         };
         if let Some(workers) = workers {
             match self.query_on_workers(op, workers, &mut rows) {
-                Ok(QueryEnd::Done) => return Ok(rows.count),
+                Ok(QueryEnd::Done) => return self.query_counts(op, &inputs, rows.count),
                 Ok(QueryEnd::NotDistributed) => {}
                 // Each worker has a share of the rows, but less memory for it than the coordinator may have.
                 Err(fault) if fault.code() == codes::MEMORY => {
@@ -256,7 +263,17 @@ impl MaterializePass<'_> {
         while let Some(batch) = self.context.io.block_on(stream.next())? {
             rows.take(batch.map_err(place)?)?;
         }
-        Ok(rows.count)
+        self.query_counts(op, &inputs, rows.count)
+    }
+
+    /// The counts of a query that gave `rows` rows.
+    fn query_counts(&self, op: OpId, inputs: &[FlowTally], rows: u64) -> Result<GatheredCounts> {
+        let mut counts = RowCounts::default();
+        for input in inputs {
+            counts.add(&input.row_counts()?);
+        }
+        let changes = (RowChange::QueriedAway, RowChange::Queried);
+        Ok(self.settled(op, counts, rows, changes))
     }
 
     /// The fault for an error of the engine that runs a query.
@@ -285,7 +302,11 @@ impl MaterializePass<'_> {
         flow: &NodeFlow,
         columns: &[String],
     ) -> Result<LogicalPlan> {
-        let FlowSpans { schema, tasks } = self.spans(flow, columns)?;
+        self.table_of_spans(name, self.spans(flow, columns)?)
+    }
+
+    fn table_of_spans(&self, name: &str, spans: FlowSpans) -> Result<LogicalPlan> {
+        let FlowSpans { schema, tasks, .. } = spans;
         // Window state depends on the rows before: one thread reads all spans in order.
         let threads = if in_order(&tasks) {
             1
@@ -319,6 +340,7 @@ impl MaterializePass<'_> {
     pub fn spans(&self, flow: &NodeFlow, columns: &[String]) -> Result<FlowSpans> {
         let wanted: Vec<&str> = columns.iter().map(String::as_str).collect();
         let mut tasks = Vec::new();
+        let counts = Arc::new(FlowCounts::default());
         for stream in &flow.streams {
             let slice =
                 forebay_plan::slice_for_columns(&self.context.program.bound, stream, &wanted);
@@ -363,6 +385,7 @@ impl MaterializePass<'_> {
                 request,
                 sorted,
                 order_failure,
+                counts: counts.clone(),
             });
             let first = tasks.len();
             let spans = 0..part.input.dataset.spans.len();
@@ -379,13 +402,17 @@ impl MaterializePass<'_> {
             Some(fields) => with_position(fields.iter().cloned()),
             None => schema_with_positions(flow, columns)?,
         };
-        Ok(FlowSpans { schema, tasks })
+        Ok(FlowSpans {
+            schema,
+            tasks,
+            counts,
+        })
     }
 
     /// Reads spans in order; stops when `take` returns false.
     pub fn read(
         &self,
-        FlowSpans { schema, tasks }: &FlowSpans,
+        FlowSpans { schema, tasks, .. }: &FlowSpans,
         which: Range<usize>,
         take: &mut dyn FnMut(RecordBatch) -> bool,
     ) -> Result<()> {
@@ -403,7 +430,7 @@ impl MaterializePass<'_> {
     /// Reads spans in order, with strings in the layout in which they come; stops when `take` returns false.
     pub fn scan(
         &self,
-        FlowSpans { schema, tasks }: &FlowSpans,
+        FlowSpans { schema, tasks, .. }: &FlowSpans,
         which: Range<usize>,
         take: &mut dyn FnMut(SpanRows) -> Result<bool>,
     ) -> Result<()> {
@@ -543,6 +570,42 @@ pub fn one_time_table(name: &str, table: StreamingTable) -> Result<LogicalPlan, 
 pub struct FlowSpans {
     pub schema: SchemaRef,
     tasks: Vec<NumberedSpan>,
+    counts: Arc<FlowCounts>,
+}
+
+/// Row counts of the spans of a flow that were read to their ends, by the number of the span. A span that is read several
+/// times counts once.
+type FlowCounts = Mutex<BTreeMap<usize, RowCounts>>;
+
+/// The rows of a flow, counted while it is read.
+pub struct FlowTally {
+    counts: Arc<FlowCounts>,
+    /// The rows of each span, where its dataset knows them.
+    known: Vec<Option<u64>>,
+}
+
+impl FlowTally {
+    /// The rows that the flow gave. Spans that were not read to their ends in this process count with the rows that their
+    /// dataset knows: a query stops early, and workers read for themselves.
+    pub fn row_counts(&self) -> Result<RowCounts> {
+        let counted = lock(&self.counts)?;
+        let mut sum = RowCounts::default();
+        for (number, known) in self.known.iter().enumerate() {
+            match counted.get(&number) {
+                Some(counts) => sum.add(counts),
+                None => sum.input += known.unwrap_or_default(),
+            }
+        }
+        Ok(sum)
+    }
+}
+
+/// The rows that a gather made, and the counts of those that it read.
+pub struct GatheredCounts {
+    /// Rows made.
+    pub rows: u64,
+    /// Rows read, and the changes from these to those made.
+    pub counts: RowCounts,
 }
 
 /// The rows of a flow, ready to be read by any thread.
@@ -609,6 +672,18 @@ impl FlowReader {
 }
 
 impl FlowSpans {
+    /// Counts the rows while they are read.
+    pub fn tally(&self) -> FlowTally {
+        let known = self
+            .tasks
+            .iter()
+            .map(|task| task.input.input.dataset.spans[task.span].rows());
+        FlowTally {
+            counts: self.counts.clone(),
+            known: known.collect(),
+        }
+    }
+
     /// The number of spans.
     pub fn len(&self) -> usize {
         self.tasks.len()
@@ -647,15 +722,23 @@ struct StreamInput {
     request: ScanRequest,
     sorted: Vec<SortedStream>,
     order_failure: RowOrderFailure,
+    counts: Arc<FlowCounts>,
 }
 
 /// A planned gather.
 pub struct MaterializePlan {
     op: OpId,
-    /// The query engine's plan; `None` if this crate computes the rows.
-    plan: Option<LogicalPlan>,
+    /// The query; `None` if this crate computes the rows.
+    query: Option<PlannedQuery>,
     /// The columns of the result, with the actual widths of vectors.
     pub schema: SchemaRef,
+}
+
+/// A query of the query engine.
+struct PlannedQuery {
+    plan: LogicalPlan,
+    /// The rows of its tables.
+    inputs: Vec<FlowTally>,
 }
 
 /// Consecutive spans as a stream.
@@ -812,6 +895,7 @@ fn scan_spans(
             .iter()
             .try_for_each(|sorted| sorted.attach(*place, &mut carry))?;
         let open = || part.input.source.open(io, span, &part.request);
+        let mut counts = RowCounts::default();
         for chunk in ahead.take(io, *number, open)? {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut read = None;
@@ -833,7 +917,9 @@ fn scan_spans(
                         row += input.rows as u64;
                         Ok(())
                     });
-            streamed.map_err(|fault| record_order_failure(&part.order_failure, &carry, fault))?;
+            let streamed = streamed
+                .map_err(|fault| record_order_failure(&part.order_failure, &carry, fault))?;
+            counts.add(&streamed);
             watch.on_event(Event::Progress {
                 rows: chunk.batch.num_rows() as u64,
                 bytes: 0,
@@ -844,6 +930,7 @@ fn scan_spans(
                 return Ok(());
             }
         }
+        lock(&part.counts)?.insert(*number, counts);
     }
     Ok(())
 }

@@ -8,10 +8,14 @@ use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{cast, filter};
 use arrow::datatypes::{SchemaRef, UInt64Type};
-use forebay_model::{Fault, GroupBy, GroupFunction, GroupKey, GroupResult, MemoryRequest, Result};
-use forebay_plan::NodeFlow;
+use forebay_model::{
+    Fault, GroupBy, GroupFunction, GroupKey, GroupResult, MemoryRequest, Result, RowChange,
+};
+use forebay_plan::{NodeFlow, OpId};
 
-use crate::materialize::{FlowSpans, MaterializePass, ROW_BITS, SpanRows, column_names};
+use crate::materialize::{
+    FlowSpans, GatheredCounts, MaterializePass, ROW_BITS, SpanRows, column_names,
+};
 
 /// Masks the row of a position, without the span's number.
 const ROW_MASK: u64 = (1 << ROW_BITS) - 1;
@@ -27,15 +31,16 @@ impl MaterializePass<'_> {
         Ok(Arc::new(spans.schema.project(&columns)?))
     }
 
-    /// Passes the kept rows of a flow to `take`, in order; returns their number.
+    /// Passes the kept rows of a gather's input to `take`, in order; returns the counts of its rows.
     pub fn one_per_key(
         &self,
-        flow: &NodeFlow,
+        op: OpId,
         keys: &[String],
         last: bool,
         schema: &SchemaRef,
         take: &mut dyn FnMut(RecordBatch) -> Result<()>,
-    ) -> Result<u64> {
+    ) -> Result<GatheredCounts> {
+        let flow = self.only_flow(op)?;
         let stays = self.select_rows(&self.spans(flow, keys)?, last)?;
         let spans = self.spans(flow, &column_names(flow))?;
         let mut rows = 0;
@@ -48,7 +53,8 @@ impl MaterializePass<'_> {
                 take(batch)
             },
         )?;
-        Ok(rows)
+        let changes = (RowChange::Duplicate, RowChange::Queried);
+        Ok(self.settled(op, spans.tally().row_counts()?, rows, changes))
     }
 
     /// Reads the keys of all rows and decides which rows to keep.

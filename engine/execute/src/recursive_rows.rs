@@ -70,7 +70,7 @@ impl<'a> RecursiveRows<'a> {
             for rows in times.ranges() {
                 let own = slice_chunk(chunk, rows.start, rows.len());
                 if self.is_later(&own)? {
-                    counts.add(self.run_waiting(carry, give)?);
+                    counts.add(&self.run_waiting(carry, give)?);
                 }
                 self.waiting.push(own);
             }

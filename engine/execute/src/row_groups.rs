@@ -58,6 +58,54 @@ impl RowGroup {
     }
 }
 
+/// The folder value that stands for null, by Hive's convention.
+const NULL_PARTITION: &str = "__HIVE_DEFAULT_PARTITION__";
+
+/// Bytes of a folder's name at most: the limit of file systems.
+const FOLDER_BYTES_MAX: usize = 255;
+
+/// A column by whose values rows are divided among folders.
+struct PartitionColumn<'b> {
+    name: &'b str,
+    folder: String,
+    values: &'b ArrayRef,
+    text: ArrayFormatter<'b>,
+}
+
+impl PartitionColumn<'_> {
+    /// The folder of a row. Refuses values that no folder can hold.
+    fn folder_of(&self, row: usize) -> Result<String> {
+        let value = self.text.value(row).to_string();
+        if value == NULL_PARTITION && self.is_value(row) {
+            let message = format!("`{}` holds the text `{NULL_PARTITION}`", self.name);
+            let hint = "as the name of a folder it stands for null: replace the text in a step before, or \
+                        leave the column out of `partition_by`";
+            return Err(Fault::new(codes::BAD_ROW, message)
+                .column(self.name)
+                .hint(hint));
+        }
+        let folder = format!("{}={}", self.folder, encode_path_part(&value));
+        if folder.len() > FOLDER_BYTES_MAX {
+            let start: String = value.chars().take(40).collect();
+            let message = format!(
+                "the value `{start}...` of `{}` gives a folder's name of {} bytes, and {FOLDER_BYTES_MAX} is the most",
+                self.name,
+                folder.len()
+            );
+            let hint = "partition by a shorter column, such as a hash of this one";
+            return Err(Fault::new(codes::BAD_ROW, message)
+                .column(self.name)
+                .hint(hint));
+        }
+        Ok(folder)
+    }
+
+    fn is_value(&self, row: usize) -> bool {
+        let nulls = self.values.logical_nulls();
+        nulls.is_none_or(|nulls| nulls.is_valid(row))
+    }
+}
+
 /// Collects rows into row groups, by partition.
 pub struct RowGroupBuilder<'a> {
     layout: &'a FileLayout,
@@ -166,25 +214,27 @@ impl<'a> RowGroupBuilder<'a> {
         if self.partition_columns.is_empty() {
             return Ok(vec![(String::new(), batch)]);
         }
-        let options = FormatOptions::default().with_null("__HIVE_DEFAULT_PARTITION__");
+        let options = FormatOptions::default().with_null(NULL_PARTITION);
         let mut rows: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         let formatters = self
             .partition_columns
             .iter()
             .map(|column| {
-                Ok((
-                    encode_path_part(batch.schema_ref().field(*column).name()),
-                    ArrayFormatter::try_new(batch.column(*column), &options)?,
-                ))
+                let name = batch.schema_ref().field(*column).name();
+                Ok(PartitionColumn {
+                    name,
+                    folder: encode_path_part(name),
+                    values: batch.column(*column),
+                    text: ArrayFormatter::try_new(batch.column(*column), &options)?,
+                })
             })
             .collect::<Result<Vec<_>>>()?;
         for row in 0..batch.num_rows() {
-            let parts = formatters.iter().map(|(name, value)| {
-                format!("{name}={}", encode_path_part(&value.value(row).to_string()))
-            });
-            rows.entry(parts.collect::<Vec<_>>().join("/"))
-                .or_default()
-                .push(row as u32);
+            let mut folders = Vec::with_capacity(formatters.len());
+            for column in &formatters {
+                folders.push(column.folder_of(row)?);
+            }
+            rows.entry(folders.join("/")).or_default().push(row as u32);
         }
         let file_batch = batch.project(&self.file_columns)?;
         rows.into_iter()

@@ -148,6 +148,7 @@ pub fn new_shard(
         rows_clipped: counts.clipped,
         rows_crossed: counts.crossed,
         rows_without_history: counts.without_history,
+        changes: counts.changes,
         files,
     }
 }
@@ -424,7 +425,7 @@ impl WritePass<'_> {
         };
         groups.rest().try_for_each(|ready| take(ready?))?;
         along.zip(states).map_or(Ok(()), |(along, states)| {
-            along.commit_states(&part.tasks, states, counts)
+            along.commit_states(&part.tasks, states, &counts)
         })?;
         Ok(Some((
             shard,

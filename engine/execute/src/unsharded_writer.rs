@@ -47,7 +47,7 @@ impl WritePass<'_> {
                 ordered.offer(index, part, last)
             };
             let counts = self.write_span(sequence, task, schema, target, &offer)?;
-            lock(&total)?.add(counts);
+            lock(&total)?.add(&counts);
             Ok(())
         };
         let each = || {

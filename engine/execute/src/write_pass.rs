@@ -10,7 +10,7 @@ use arrow::compute::{and, filter_record_batch};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_cluster::{TaskControl, TaskKind, TaskOutcome};
 use forebay_commit::Shard;
-use forebay_model::{AnalyzerInput, ContentId, Fault, Result, catch_panic_at};
+use forebay_model::{AnalyzerInput, ContentId, Fault, Result, RowChange, catch_panic_at};
 use forebay_plan::{Carry, ChainContext, ColumnScan, ColumnTap, OpChain, RowCounts, SinkWork};
 use forebay_storage::{Event, EventListener, Sink};
 
@@ -415,9 +415,9 @@ impl WritePass<'_> {
                 Some(question) => learn(question, input),
             };
             let streamed = rows(carry, &mut give);
-            counts.add(
-                streamed.map_err(|fault| self.context.state.record_order_failure(carry, fault))?,
-            );
+            let streamed =
+                streamed.map_err(|fault| self.context.state.record_order_failure(carry, fault))?;
+            counts.add(&streamed);
             for (mut batch, mut unfound) in batches {
                 if let Some(within) = &target.within {
                     let rows = batch.num_rows();
@@ -425,8 +425,9 @@ impl WritePass<'_> {
                     if inside.true_count() < rows {
                         batch = filter_record_batch(&batch, &inside)?;
                         unfound = unfound.map(|marks| and(&marks, &inside)).transpose()?;
-                        counts.filtered += (rows - batch.num_rows()) as u64;
                     }
+                    let outside = (rows - batch.num_rows()) as u64;
+                    counts.remove("", RowChange::OutsideInterval, outside);
                 }
                 counts.without_history += unfound.map_or(0, |marks| marks.true_count() as u64);
                 groups.push(batch)?.into_iter().try_for_each(&mut *take)?;

@@ -1,6 +1,7 @@
 //! Datasets and their spans.
 
 use arrow::datatypes::SchemaRef;
+use serde::Serialize;
 
 use crate::{ContentId, IdBuilder};
 
@@ -158,6 +159,74 @@ pub struct Dataset {
     pub watched: Vec<String>,
     /// The version of the table that was found, for sources that have versions. It has no part in the fingerprint.
     pub version: Option<u64>,
+    /// Files of its folders that are not read.
+    pub left_out: LeftOutFiles,
+}
+
+/// Names of files left out that are kept for messages.
+const LEFT_OUT_SHOWN: usize = 5;
+
+/// Files of a source's folders that are not read. Hidden files, whose names begin with `_` or `.`, are not among them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct LeftOutFiles {
+    /// Their number.
+    pub files: u64,
+    /// The first of them by name.
+    pub first: Vec<LeftOutFile>,
+}
+
+/// A file that is not read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LeftOutFile {
+    /// The path below the source's root.
+    pub path: String,
+    /// The reason.
+    pub reason: LeftOutReason,
+}
+
+/// The reason for which a file of a folder is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeftOutReason {
+    /// By its name and its first bytes it is no file of the source's format.
+    Name,
+    /// By its name it is a backup or an unfinished file.
+    Copy,
+}
+
+impl LeftOutFiles {
+    /// Files with their reasons, in the order of their names.
+    pub fn new(files: impl IntoIterator<Item = (String, LeftOutReason)>) -> LeftOutFiles {
+        let mut left_out = LeftOutFiles::default();
+        for (path, reason) in files {
+            left_out.files += 1;
+            if left_out.first.len() < LEFT_OUT_SHOWN {
+                left_out.first.push(LeftOutFile { path, reason });
+            }
+        }
+        left_out
+    }
+
+    /// A sentence part with the number, the first names and their reasons; `None` if no file is left out.
+    pub fn text(&self) -> Option<String> {
+        if self.files == 0 {
+            return None;
+        }
+        let named = self.first.iter().map(|file| {
+            let reason = match file.reason {
+                LeftOutReason::Name => "",
+                LeftOutReason::Copy => " (a backup or an unfinished file by its name)",
+            };
+            format!("`{}`{reason}", file.path)
+        });
+        let named = named.collect::<Vec<_>>().join(", ");
+        let more = match self.files - self.first.len() as u64 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let files = if self.files == 1 { "file" } else { "files" };
+        Some(format!("{} {files} left out: {named}{more}", self.files))
+    }
 }
 
 impl Dataset {
@@ -343,6 +412,7 @@ mod tests {
                 column_bytes: None,
                 watched,
                 version: None,
+                left_out: LeftOutFiles::default(),
             };
             assert_eq!(
                 dataset.sort_spans_by_time("day"),

@@ -19,6 +19,7 @@ mod path_part;
 mod pipeline;
 mod plain_batch;
 mod relative;
+mod row_ledger;
 mod rows;
 mod scratch;
 mod strings;
@@ -30,7 +31,9 @@ pub use analyzer::{Analyzer, AnalyzerInput, AnyAnalyzer, AnyState};
 pub use codec::{StateDecoder, StateEncoder};
 pub use config_error::{ConfigError, ConfigResult};
 pub use data_split::DataSplit;
-pub use dataset::{BoundValue, ColumnExtent, Dataset, FileRange, Span};
+pub use dataset::{
+    BoundValue, ColumnExtent, Dataset, FileRange, LeftOutFile, LeftOutFiles, LeftOutReason, Span,
+};
 pub use fault::{
     Fault, FaultCode, FaultDomain, FaultSite, RelatedPlace, Result, RetryAdvice, SpecLocation,
     TextFragment, WireFault, catch_panic, catch_panic_at, codes, find_io_error, listing,
@@ -49,6 +52,7 @@ pub use pipeline::{
 };
 pub use plain_batch::{batch_of_rows, plain_batch};
 pub use relative::RelativePath;
+pub use row_ledger::{ChangeKind, LedgerEntry, RowChange, RowLedger, RowSum};
 pub use rows::{Chunk, RowKeys};
 pub use scratch::{MemoryRequest, MemoryScratch, ScratchSpace, SpillFile, SpillWriter};
 pub use strings::{StringColumn, TextRef, is_unsized_vector, logical_type, type_label, type_words};

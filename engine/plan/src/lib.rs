@@ -72,7 +72,7 @@ pub use op::{
     AnalyzerRequest, AsOf, ColumnKernel, CombineFindings, CountSeries, ExpandKernel, ExpandOp,
     ExpandedRows, FilterOp, FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp, JoinBy,
     JoinChecks, JoinOp, LowerGather, LowerMap, LowerRows, LoweredMap, MapOp, MatchDirection,
-    PlanOp, PredictionFeedback, RowBatches, RowMark, WindowOp,
+    PlanOp, PredictionFeedback, RowBatches, RowMark, ValueCount, WindowOp,
 };
 pub use operation_id::{
     config_without, config_without_path, join_id, operation_id, ops_before_join,

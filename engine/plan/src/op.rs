@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
-use forebay_model::{AnyAnalyzer, Finding, GroupBy, Result};
+use forebay_model::{AnyAnalyzer, Finding, GroupBy, Result, RowChange};
 use forebay_window::{SeriesLength, WindowPlan};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -133,6 +133,43 @@ pub enum RowMark {
     Crossed,
 }
 
+/// Counts the values of a column that an operation changed, given the column before and after.
+pub type CountValues = fn(&ArrayRef, &ArrayRef) -> Result<u64>;
+
+/// A change of values that the ledger of rows counts.
+#[derive(Clone)]
+pub struct ValueCount {
+    /// The reason.
+    pub change: RowChange,
+    /// Index among the columns that the operation reads.
+    pub before: usize,
+    /// Index among the columns that it writes.
+    pub after: usize,
+    /// Counts the values of a batch.
+    pub count: CountValues,
+}
+
+impl ValueCount {
+    /// Counts the change of the first column read into the first column written.
+    pub fn new(change: RowChange, count: CountValues) -> ValueCount {
+        ValueCount {
+            change,
+            before: 0,
+            after: 0,
+            count,
+        }
+    }
+
+    /// Counts the values that became null.
+    pub fn nulled() -> ValueCount {
+        ValueCount::new(RowChange::Nulled, |before, after| {
+            let nulls_before = before.logical_null_count();
+            let nulls = after.logical_null_count().saturating_sub(nulls_before);
+            Ok(nulls as u64)
+        })
+    }
+}
+
 /// Predictions that become values of the rows that they are for, before later rows are computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PredictionFeedback {
@@ -162,6 +199,8 @@ pub struct MapOp {
     pub expectation: Option<Expectation>,
     /// What is counted of marked rows. The kernel gives a Boolean column for each, after those that it writes.
     pub marks: Vec<RowMark>,
+    /// The changes of values that are counted.
+    pub value_counts: Vec<ValueCount>,
     /// Predictions among what it writes that feed later rows.
     pub feedback: Option<PredictionFeedback>,
 }
@@ -182,6 +221,7 @@ impl MapOp {
             behind: None,
             expectation: None,
             marks: Vec::new(),
+            value_counts: Vec::new(),
             feedback: None,
         }
     }
@@ -201,6 +241,7 @@ impl MapOp {
             behind: None,
             expectation: None,
             marks: Vec::new(),
+            value_counts: Vec::new(),
             feedback: None,
         }
     }
@@ -223,6 +264,12 @@ impl MapOp {
             expectation: Some(expectation),
             ..MapOp::asking(asks)
         }
+    }
+
+    /// Counts a change of values.
+    pub fn counting(mut self, count: ValueCount) -> Self {
+        self.value_counts.push(count);
+        self
     }
 
     /// Counts the rows that the kernel marks.
@@ -249,6 +296,8 @@ pub struct FilterOp {
     pub condition: Option<datafusion::logical_expr::Expr>,
     /// Whether it is for rows to learn from: rows of the future pass.
     pub learning: bool,
+    /// The reason for which rows are removed.
+    pub reason: RowChange,
 }
 
 /// Result of an `ExpandKernel`: the input row of each output row, and the new columns.

@@ -25,7 +25,7 @@ use crate::predict::{
 };
 use crate::refit::RefitDecisions;
 use crate::remote_run::{RemoteRun, name_by_artifact};
-use crate::report::{PassReport, RunReport};
+use crate::report::{LeftOutReport, PassReport, RunReport};
 use crate::run::RunMode;
 use crate::served_history::ServedHistory;
 use crate::session::{PreparedRun, Session};
@@ -507,6 +507,7 @@ impl<'a> RunAttempt<'a> {
             pipeline: pipeline.name.clone(),
             artifact: Some(artifact.to_string()),
             artifact_path,
+            left_out: LeftOutReport::of_datasets(datasets),
             outputs,
             models,
             future: std::mem::take(&mut run.future),

@@ -86,8 +86,8 @@ pub use profile::{
 pub use refit::parse_refit;
 pub use report::{
     ContinuedReport, DeadlineOutcome, ForecastReport, FutureReport, GroupFallback,
-    GroupTrainingReport, ModelReport, OriginColumn, OutputColumn, OutputReport, PassReport,
-    RunReport, TrainingReport, TrainingStartReport,
+    GroupTrainingReport, LeftOutReport, ModelReport, OriginColumn, OutputColumn, OutputReport,
+    OutputSum, PassReport, RunReport, TrainingReport, TrainingStartReport,
 };
 pub use sample::RunSample;
 pub use served_rows::ServedRows;

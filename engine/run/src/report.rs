@@ -1,7 +1,9 @@
 //! What a run came to.
 
+use std::collections::BTreeMap;
+
 use forebay_commit::DegradationReport;
-use forebay_model::Interval;
+use forebay_model::{ChangeKind, Dataset, Interval, LeftOutFiles, RowLedger, RowSum};
 use forebay_plan::{Pass, PassWork, RowCounts, StepRefit};
 use forebay_storage::{EpochReport, StorageUsage};
 use serde::{Deserialize, Serialize};
@@ -18,6 +20,9 @@ pub struct RunReport {
     pub artifact: Option<String>,
     /// Where the artifact is.
     pub artifact_path: Option<String>,
+    /// Per source whose folders hold files that are not read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOutReport>,
     /// Per sink.
     pub outputs: Vec<OutputReport>,
     /// Per training.
@@ -64,6 +69,30 @@ pub struct RunReport {
     pub storage: Option<StorageUsage>,
 }
 
+/// The files of a source's folders that are not read.
+#[derive(Debug, Clone, Serialize)]
+pub struct LeftOutReport {
+    /// The source.
+    pub source: String,
+    /// Their number and the first names.
+    #[serde(flatten)]
+    pub left_out: LeftOutFiles,
+}
+
+impl LeftOutReport {
+    /// The sources that leave files out.
+    pub(crate) fn of_datasets(datasets: &BTreeMap<String, Dataset>) -> Vec<LeftOutReport> {
+        let leaving = datasets
+            .iter()
+            .filter(|(_, dataset)| dataset.left_out.files > 0);
+        let reports = leaving.map(|(source, dataset)| LeftOutReport {
+            source: source.clone(),
+            left_out: dataset.left_out.clone(),
+        });
+        reports.collect()
+    }
+}
+
 /// A deadline, and whether it was kept.
 #[derive(Debug, Clone, Serialize)]
 pub struct DeadlineOutcome {
@@ -86,6 +115,9 @@ pub struct OutputReport {
     pub data: String,
     /// Rows written.
     pub rows: u64,
+    /// The sum of its rows, from the sources on.
+    #[serde(flatten)]
+    pub sum: OutputSum,
     /// Rows of a table outside of the interval that were written again: they shared files with rows of the interval.
     pub rows_copied: u64,
     /// Files written.
@@ -106,6 +138,35 @@ pub struct OutputReport {
     /// Whether readers saw something else before, or nothing.
     #[serde(skip)]
     pub is_new: bool,
+}
+
+/// The sum of an output's rows: `rows_in` + `rows_added` = `rows_out` + `rows_removed`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct OutputSum {
+    /// Rows of the sources that were read for it. Rows that are looked up in another table are not among them.
+    pub rows_in: u64,
+    /// Rows that steps added.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rows_added: u64,
+    /// Rows that came out.
+    pub rows_out: u64,
+    /// Rows that steps removed.
+    pub rows_removed: u64,
+    /// The steps that removed and added rows, and that changed values, with their reasons.
+    #[serde(skip_serializing_if = "RowLedger::is_empty")]
+    pub changes: RowLedger,
+}
+
+impl OutputSum {
+    pub(crate) fn new(sum: RowSum, rows_out: u64) -> OutputSum {
+        OutputSum {
+            rows_in: sum.rows_in,
+            rows_added: sum.changes.total(ChangeKind::Added),
+            rows_out,
+            rows_removed: sum.changes.total(ChangeKind::Removed),
+            changes: sum.changes,
+        }
+    }
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -320,6 +381,9 @@ pub struct PassReport {
     pub rows_expanded: i64,
     /// Rows that came out (writes and gathers).
     pub rows_out: u64,
+    /// The steps of the pass that removed and added rows, and that changed values, with their reasons.
+    #[serde(skip_serializing_if = "RowLedger::is_empty")]
+    pub changes: RowLedger,
 }
 
 impl PassReport {
@@ -340,6 +404,7 @@ impl PassReport {
             rows_filtered: 0,
             rows_expanded: 0,
             rows_out: 0,
+            changes: RowLedger::default(),
         }
     }
 
@@ -349,10 +414,11 @@ impl PassReport {
             .saturating_sub(self.rows_kept + self.rows_skipped)
     }
 
-    pub(crate) fn count(&mut self, counts: RowCounts) {
+    pub(crate) fn count(&mut self, counts: &RowCounts) {
         self.rows_in = counts.input;
         self.rows_skipped = counts.skipped;
         self.rows_filtered = counts.filtered;
         self.rows_expanded = counts.expanded;
+        self.changes = counts.changes.clone();
     }
 }

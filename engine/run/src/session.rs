@@ -323,6 +323,10 @@ impl Session {
                         bytes: input.dataset.bytes(),
                         folder: input.dataset.folder(),
                     });
+                    if let Some(left_out) = input.dataset.left_out.text() {
+                        let message = format!("source `{}`: {left_out}", source.name);
+                        self.watch.on_event(Event::Warning { message });
+                    }
                     inputs.insert(source.name.clone(), input);
                 }
                 Err(fault) => faults.push(

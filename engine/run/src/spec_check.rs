@@ -11,6 +11,22 @@ use crate::session::{Session, datasets};
 use crate::training_checks::{check_training, label_column};
 use forebay_feed::FeedConfig;
 
+/// Sources whose folders hold files that are not read.
+fn left_out_warnings(pipeline: &Pipeline, datasets: &BTreeMap<String, Dataset>) -> Vec<Fault> {
+    let mut warnings = Vec::new();
+    for source in &pipeline.sources {
+        let dataset = datasets.get(&source.name);
+        let Some(text) = dataset.and_then(|dataset| dataset.left_out.text()) else {
+            continue;
+        };
+        let message = format!("source `{}`: {text}", source.name);
+        let hint = "name the files to read by a pattern, or move the others away";
+        let warning = Fault::new(codes::NO_INPUT, message).hint(hint);
+        warnings.push(warning.at(source.at.as_ref()));
+    }
+    warnings
+}
+
 impl Session {
     /// Reads the schemas of all sources (footers and headers), and binds every step, sink, training and feed to them.
     /// The fault holds all problems. Reads no rows and writes nothing. Gives warnings, as faults that no run has.
@@ -28,6 +44,7 @@ impl Session {
         if found.is_empty() {
             warnings = self.training_warnings(pipeline, &bound);
         }
+        warnings.extend(left_out_warnings(pipeline, &datasets));
         faults.extend(found);
         let places = self.check_places(pipeline, &mut faults);
         let overlap = crate::output_overlap::check_overlap(&self.io, pipeline, &datasets, &places);

@@ -13,7 +13,7 @@ use forebay_commit::{
 };
 use forebay_feed::{BatchFeatures, FeedConfig, FeedOrder, ORDER_VERSION};
 use forebay_model::{
-    ContentId, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RelativePath, Result,
+    ContentId, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RelativePath, Result, RowLedger,
     ScratchSpace, codes,
 };
 use forebay_plan::{StepColumns, step_columns};
@@ -512,6 +512,7 @@ impl TrainingRun<'_> {
             rows_filtered: 0,
             rows_expanded: 0,
             rows_out: 0,
+            changes: RowLedger::default(),
         };
         Ok((
             UnpublishedModel {

@@ -1,9 +1,10 @@
 //! Metrics of a run, or of the runs of a backfill.
 
+use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime};
 
 use forebay_model::Result;
-use forebay_run::RunReport;
+use forebay_run::{OutputSum, RunReport};
 use forebay_storage::Event;
 use jiff::Timestamp;
 use prometheus::{Counter, Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
@@ -42,6 +43,7 @@ pub(crate) struct RunMetrics {
     nothing_new: IntGauge,
     degraded: IntGauge,
     output_rows: IntGaugeVec,
+    row_changes: IntGaugeVec,
     expectation_holds: IntGaugeVec,
 }
 
@@ -159,6 +161,12 @@ impl MetricSet for RunMetrics {
                 "Rows of an output or forecast.",
                 &["sink"],
             )?,
+            row_changes: new.int_gauges(
+                "output_row_changes",
+                "Rows that a step removed from or added to an output, or values that it changed, by reason. \
+                 Reasons `in` and `out` are the rows before and after all steps.",
+                &["sink", "step", "reason"],
+            )?,
             expectation_holds: new.int_gauges(
                 "expectation_holds",
                 "1 where a rule of an `expect` step holds, 0 where it does not.",
@@ -261,6 +269,27 @@ impl RunMetrics {
             .set(i64::from(holds));
     }
 
+    fn set_row_sum(&self, sink: &str, sum: &OutputSum) {
+        let set = |step: &str, reason: &str, count: u64| {
+            self.row_changes
+                .with_label_values(&[sink, step, reason])
+                .set(count as i64);
+        };
+        set("", "in", sum.rows_in);
+        set("", "out", sum.rows_out);
+        let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for entry in sum.changes.entries() {
+            // The columns of a step are one count: names of columns are too many for labels.
+            let count = counts
+                .entry((&entry.step, entry.change.name()))
+                .or_default();
+            *count += entry.count;
+        }
+        for ((step, reason), count) in counts {
+            set(step, reason, count);
+        }
+    }
+
     /// Tells how many intervals there are.
     pub fn set_intervals(&self, intervals: usize) {
         self.intervals.set(intervals as i64);
@@ -278,6 +307,7 @@ impl RunMetrics {
             self.output_rows
                 .with_label_values(&[&output.sink])
                 .set(output.rows as i64);
+            self.set_row_sum(&output.sink, &output.sum);
         }
         for forecast in &report.forecasts {
             self.output_rows

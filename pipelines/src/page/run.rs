@@ -1,7 +1,7 @@
 //! The page of a run.
 
-use forebay_model::{Fault, Pipeline};
-use forebay_run::{ExpectationReport, ModelReport, RunCost, RunReport};
+use forebay_model::{ChangeKind, Fault, Pipeline};
+use forebay_run::{ExpectationReport, ModelReport, OutputSum, RunCost, RunReport};
 use forebay_storage::EpochReport;
 
 use super::charts::{self, Line};
@@ -330,6 +330,7 @@ fn output_blocks(report: &RunReport) -> Vec<Block> {
         rows.collect(),
     ));
     for output in &report.outputs {
+        blocks.push(sum_table(&output.sink, &output.sum));
         blocks.push(Block::Heading {
             text: format!("Columns of {} and where they come from", output.sink),
         });
@@ -351,6 +352,39 @@ fn output_blocks(report: &RunReport) -> Vec<Block> {
         ));
     }
     blocks
+}
+
+/// The rows of an output from its sources on, as a sum, and below it the changes of values.
+fn sum_table(sink: &str, sum: &OutputSum) -> Block {
+    let row = |what: &str, count: String, step: &str, column: &str| {
+        vec![
+            Cell::text(what),
+            Cell::number(count),
+            Cell::text(step),
+            Cell::text(column),
+        ]
+    };
+    let entries = sum.changes.entries();
+    let mut rows = vec![row("rows in", units::grouped(sum.rows_in), "", "")];
+    for entry in entries {
+        let sign = match entry.change.kind() {
+            ChangeKind::Added => "+ ",
+            ChangeKind::Removed => "- ",
+            ChangeKind::Values => continue,
+        };
+        let count = format!("{sign}{}", units::grouped(entry.count));
+        rows.push(row(entry.change.words(), count, &entry.step, ""));
+    }
+    rows.push(row("rows out", units::grouped(sum.rows_out), "", ""));
+    for entry in entries {
+        if entry.change.kind() == ChangeKind::Values {
+            let (count, column) = (units::grouped(entry.count), entry.column.as_deref());
+            let what = format!("values {}", entry.change.words());
+            rows.push(row(&what, count, &entry.step, column.unwrap_or_default()));
+        }
+    }
+    let label = format!("Rows of {sink}");
+    Block::table(&label, &["", "#count", "step", "column"], rows)
 }
 
 fn expectation_blocks(rules: &[ExpectationReport]) -> Vec<Block> {

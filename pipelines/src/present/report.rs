@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay_model::{Fault, Result};
+use forebay_model::{ChangeKind, Fault, LedgerEntry, Result};
 use forebay_run::{
-    ContinuedReport, ExpectationReport, ForecastReport, FutureReport, OutputReport, RunReport,
+    ContinuedReport, ExpectationReport, ForecastReport, FutureReport, LeftOutReport, OutputReport,
+    OutputSum, RunReport,
 };
 use forebay_storage::timestamp::format_utc;
 use forebay_storage::{Event, EventListener, IgnoreEvents, peak_resident_bytes};
@@ -304,6 +305,45 @@ fn expectations_text(expectations: &[ExpectationReport]) -> String {
     text
 }
 
+/// The sum of an output's rows, and the changes of values; nothing where all rows came out as they went in.
+fn sum_text(sum: &OutputSum) -> String {
+    let mut text = String::new();
+    let entries = sum.changes.entries();
+    if entries
+        .iter()
+        .any(|entry| entry.change.kind() != ChangeKind::Values)
+    {
+        text += &format!("  {} in", units::rows(sum.rows_in));
+        for entry in entries {
+            let sign = match entry.change.kind() {
+                ChangeKind::Added => '+',
+                ChangeKind::Removed => '-',
+                ChangeKind::Values => continue,
+            };
+            text += &format!(" {sign} {}", entry_text(entry));
+        }
+        text += &format!(" = {} out\n", units::grouped(sum.rows_out));
+    }
+    for entry in entries {
+        if entry.change.kind() == ChangeKind::Values {
+            let column = entry.column.as_deref();
+            let column = column.map_or_else(String::new, |column| format!("`{column}`: "));
+            text += &format!("  {column}{}\n", entry_text(entry));
+        }
+    }
+    text
+}
+
+/// The number of rows or values of an entry, the reason, and the step.
+pub(crate) fn entry_text(entry: &LedgerEntry) -> String {
+    let step = match entry.step.as_str() {
+        "" => String::new(),
+        step => format!(" ({step})"),
+    };
+    let count = units::grouped(entry.count);
+    format!("{count} {}{step}", entry.change.words())
+}
+
 /// How many predictions were moved to a bound, and how many quantiles crossed.
 fn moved_text(clipped: u64, crossed: u64) -> String {
     let clipped = if clipped == 0 {
@@ -395,8 +435,9 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
             ),
             (false, "train") => format!("{} learned from", units::rows(pass.rows_in)),
             (false, "gather") => format!(
-                "{} gathered{}",
-                units::rows(pass.rows_out),
+                "{} in, {} gathered{}",
+                units::rows(pass.rows_in),
+                units::grouped(pass.rows_out),
                 match pass.rows_kept {
                     0 => String::new(),
                     kept => format!(
@@ -418,6 +459,11 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
             ),
         };
         text += &format!("pass {} ({}): {what}\n", index + 1, pass.work);
+    }
+    for LeftOutReport { source, left_out } in &report.left_out {
+        if let Some(left_out) = left_out.text() {
+            text += &format!("source {source}: {left_out}\n");
+        }
     }
     for output in &report.outputs {
         if output.rows == 0 {
@@ -443,6 +489,7 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
             );
         }
         text += &history_text(output.rows_without_history);
+        text += &sum_text(&output.sum);
         if output.rows_copied > 0 {
             let rows = units::rows(output.rows_copied);
             text += &format!(

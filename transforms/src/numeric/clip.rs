@@ -6,9 +6,12 @@ use arrow::array::{
     ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, PrimitiveArray, downcast_integer_array,
 };
 use arrow::compute::cast;
+use arrow::compute::kernels::cmp::neq;
 use arrow::datatypes::DataType;
-use forebay_model::{Fault, Result};
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_model::{Fault, Result, RowChange};
+use forebay_plan::{
+    BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform, ValueCount,
+};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -70,7 +73,7 @@ impl Transform for Clip {
                         .column(field.name())
                         .hint("cast the column to float64 first"));
                 }
-                Ok(PlanOp::Map(MapOp::new(
+                let map = MapOp::new(
                     [field.name()],
                     [output_field(field, &self.suffix, out.clone())],
                     move |inputs, _| {
@@ -79,10 +82,24 @@ impl Transform for Clip {
                             .map(|column| clip_column(column, &out, min, max))
                             .collect()
                     },
-                )))
+                );
+                Ok(PlanOp::Map(map.counting(ValueCount::new(
+                    RowChange::Clipped,
+                    count_moved,
+                ))))
             });
         each.collect()
     }
+}
+
+/// Counts the values that differ. NaN equals NaN.
+fn count_moved(before: &ArrayRef, after: &ArrayRef) -> Result<u64> {
+    let before = if before.data_type() == after.data_type() {
+        before
+    } else {
+        &cast(before, after.data_type())?
+    };
+    Ok(neq(before, after)?.true_count() as u64)
 }
 
 fn clip_column(column: &ArrayRef, out: &DataType, min: f64, max: f64) -> Result<ArrayRef> {

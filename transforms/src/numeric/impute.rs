@@ -10,10 +10,10 @@ use arrow::compute::kernels::zip::zip;
 use arrow::compute::{CastOptions, cast, cast_with_options, concat, is_null, or};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float32Type, Float64Type, Int32Type};
 use forebay_analyze::{ColumnMoments, QuantileRequest as Wanted, TokenVocabulary, VocabularyOrder};
-use forebay_model::{Fault, Finding, Result, TextRef, codes};
+use forebay_model::{Fault, Finding, Result, RowChange, TextRef, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform,
+    Transform, ValueCount,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -146,7 +146,8 @@ impl Transform for Impute {
                     },
                 )));
             }
-            ops.push(PlanOp::Map(self.fill_map(field)?));
+            let filled = ValueCount::new(RowChange::Imputed, count_filled);
+            ops.push(PlanOp::Map(self.fill_map(field)?.counting(filled)));
         }
         Ok(ops)
     }
@@ -275,6 +276,42 @@ fn cast_fill_value(value: ArrayRef, wanted: &DataType, column: &str) -> Result<A
         ..CastOptions::default()
     };
     cast_with_options(&value, wanted, &options).map_err(|error| misfit().cause(error))
+}
+
+/// Counts the values that were missing before and are not after.
+fn count_filled(before: &ArrayRef, after: &ArrayRef) -> Result<u64> {
+    let missing = count_missing(before)?;
+    if missing == 0 {
+        return Ok(0);
+    }
+    Ok(missing.saturating_sub(count_missing(after)?))
+}
+
+/// Counts nulls and NaN.
+fn count_missing(column: &ArrayRef) -> Result<u64> {
+    let nulls = column.logical_null_count();
+    let nans = match column.data_type() {
+        DataType::Float32 => count_nan(column.as_primitive::<Float32Type>(), f32::is_nan),
+        DataType::Float64 => count_nan(column.as_primitive::<Float64Type>(), f64::is_nan),
+        DataType::Float16 => return Ok(missing_mask(column)?.true_count() as u64),
+        DataType::Dictionary(_, value) if value.is_floating() => {
+            return Ok(missing_mask(column)?.true_count() as u64);
+        }
+        _ => 0,
+    };
+    Ok((nulls + nans) as u64)
+}
+
+fn count_nan<T: ArrowPrimitiveType>(
+    array: &PrimitiveArray<T>,
+    is_nan: impl Fn(T::Native) -> bool,
+) -> usize {
+    if array.null_count() == 0 {
+        let values = array.values().iter();
+        return values.filter(|value| is_nan(**value)).count();
+    }
+    let values = array.iter().flatten();
+    values.filter(|value| is_nan(*value)).count()
 }
 
 /// Null or NaN.

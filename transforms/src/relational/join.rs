@@ -7,7 +7,7 @@ use arrow::compute::{filter, is_not_null, is_null, not};
 use arrow::datatypes::{DataType, Field, Schema, UInt32Type};
 use arrow::util::display::array_value_to_string;
 use forebay_analyze::{TokenVocabulary, VocabularyOrder};
-use forebay_model::{Fault, Finding, Result, codes, take_rows, type_words};
+use forebay_model::{Fault, Finding, Result, RowChange, codes, take_rows, type_words};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FilterOp, GatherBy, GatherOp,
     HeldRows, JoinBy, JoinChecks, JoinOp, LoweredMap, MapOp, PlanOp, Transform,
@@ -249,6 +249,14 @@ impl Join {
         }
     }
 
+    /// The reason for which rows are removed.
+    fn removal_reason(&self) -> RowChange {
+        match self.how {
+            JoinKind::Anti => RowChange::Matched,
+            _ => RowChange::Unmatched,
+        }
+    }
+
     /// Finds the matching rows in a table that is held in memory.
     fn look_up(&self, keys: Vec<(String, DataType)>, brought: Vec<BroughtColumn>) -> Vec<PlanOp> {
         // The position of the matching row comes first; every column is then taken by itself.
@@ -267,6 +275,7 @@ impl Join {
                 }),
                 condition: None,
                 learning: false,
+                reason: self.removal_reason(),
             }));
         }
         ops.extend(
@@ -302,6 +311,7 @@ impl Join {
                 }),
                 condition: None,
                 learning: false,
+                reason: self.removal_reason(),
             }));
         }
         Ok(ops)

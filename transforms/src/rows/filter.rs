@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray};
 use arrow::compute::or_kleene;
-use forebay_model::{Fault, Result, TimeCutoff, ticks};
+use forebay_model::{Fault, Result, RowChange, TimeCutoff, ticks};
 use forebay_plan::{BindScope, ColumnKernel, ConfiguredTransform, FilterOp, PlanOp, Transform};
+use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -102,6 +103,7 @@ impl Transform for FilterRows {
                 kernel: condition.kernel,
                 condition: Some(condition.logical),
                 learning,
+                reason: RowChange::Filtered,
             })]);
         };
         // Rows that do not tell their time may be scored.
@@ -118,6 +120,7 @@ impl Transform for FilterRows {
             // The condition must not prune row groups with rows that are scored.
             condition: None,
             learning,
+            reason: RowChange::Filtered,
         })])
     }
 }

@@ -240,6 +240,7 @@ pub fn run(
         column_bytes: None,
         watched: Vec::new(),
         version: None,
+        left_out: LeftOutFiles::default(),
     };
     let datasets = sources
         .iter()

@@ -146,7 +146,7 @@ impl Manifest {
         let mut sums = RowCounts::default();
         self.shards
             .iter()
-            .for_each(|shard| sums.add(shard.counts()));
+            .for_each(|shard| sums.add(&shard.counts()));
         sums
     }
 

@@ -1,6 +1,6 @@
 //! The files of an output, grouped in shards.
 
-use forebay_model::{ContentId, RelativePath, Result};
+use forebay_model::{ChangeKind, ContentId, RelativePath, Result, RowChange, RowLedger};
 use forebay_plan::RowCounts;
 use forebay_storage::{StorageClient, StorageLocation};
 use serde::{Deserialize, Serialize};
@@ -57,6 +57,9 @@ pub struct Shard {
     /// Rows for which a window found no value.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rows_without_history: u64,
+    /// The steps that removed, added and changed rows. Shards of earlier versions have none.
+    #[serde(default, skip_serializing_if = "RowLedger::is_empty")]
+    pub changes: RowLedger,
     /// In row order.
     pub files: Vec<OutputFile>,
 }
@@ -85,7 +88,22 @@ impl Shard {
             crossed: self.rows_crossed,
             skipped: 0,
             without_history: self.rows_without_history,
+            changes: self.attributed_changes(),
         }
+    }
+
+    /// The changes, and beside them those counts that no step accounts for: earlier versions kept the counts alone.
+    fn attributed_changes(&self) -> RowLedger {
+        let mut changes = self.changes.clone();
+        let empty = changes.count_of(RowChange::EmptyList);
+        let removed = changes.total(ChangeKind::Removed) - empty;
+        let added = changes.total(ChangeKind::Added) as i64 - empty as i64;
+        let missing = self.rows_filtered.saturating_sub(removed);
+        changes.record("", RowChange::Filtered, missing);
+        let grown = self.rows_expanded - added;
+        changes.record("", RowChange::Exploded, grown.max(0).unsigned_abs());
+        changes.record("", RowChange::EmptyList, grown.min(0).unsigned_abs());
+        changes
     }
 
     /// Both shards together, without the id of the other one.
@@ -96,6 +114,7 @@ impl Shard {
         self.rows_clipped += other.rows_clipped;
         self.rows_crossed += other.rows_crossed;
         self.rows_without_history += other.rows_without_history;
+        self.changes.add(&other.changes);
         self.files.extend(other.files);
         self
     }

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};
-use forebay_model::{Fault, Finding, Result};
+use forebay_model::{Fault, Finding, Result, RowChange};
 use forebay_window::{WindowFunction, WindowOutput, WindowStat};
 
 use super::{
-    ChainAction, ChainContext, ChainInstruction, ChainPath, ChainWindow, ColumnTap, LabeledAction,
-    OpChain, WindowAction, reads, writes,
+    ChainAction, ChainContext, ChainInstruction, ChainPath, ChainWindow, ColumnTap, CountedChange,
+    LabeledAction, OpChain, WindowAction, reads, writes,
 };
 use crate::future::is_hidden;
-use crate::op::{PredictionFeedback, WindowOp};
+use crate::op::{MapOp, PredictionFeedback, RowMark, WindowOp};
 use crate::{BoundOp, BoundPipeline, OpId, OpStream, PlanOp, WindowRowOrder};
 
 /// Outputs that a path computes.
@@ -148,6 +148,7 @@ impl ChainBuilder {
         };
         self.steps.push(LabeledAction {
             action,
+            changes: Vec::new(),
             label: Arc::from("output"),
             at: None,
         });
@@ -167,6 +168,7 @@ impl ChainBuilder {
                     reads,
                     writes,
                     marks: map.marks.clone(),
+                    value_counts: map.value_counts.clone(),
                 }
             }
             PlanOp::Keep(keep) => ChainAction::Keep {
@@ -205,6 +207,7 @@ impl ChainBuilder {
     fn push(&mut self, op: &BoundOp, action: ChainAction) {
         self.steps.push(LabeledAction {
             action,
+            changes: counted_changes(op),
             label: Arc::from(op.label.as_str()),
             at: op.at.clone(),
         });
@@ -253,6 +256,7 @@ impl ChainBuilder {
             Some((index, moves)) => {
                 let LabeledAction {
                     action: known,
+                    changes,
                     label,
                     at,
                 } = self.steps.remove(index);
@@ -268,6 +272,7 @@ impl ChainBuilder {
                     index,
                     LabeledAction {
                         action: ChainAction::Window(both),
+                        changes,
                         label,
                         at,
                     },
@@ -375,6 +380,35 @@ fn nullable_outputs(id: OpId, window: &WindowOp) -> Vec<Option<OpId>> {
     window.plan.functions.iter().map(step).collect()
 }
 
+/// The changes that the action of an operation counts, in the order of its counters.
+fn counted_changes(op: &BoundOp) -> Vec<CountedChange> {
+    match &op.op {
+        PlanOp::Map(map) => changes_of_values(map),
+        PlanOp::Keep(keep) => vec![CountedChange::of_rows(keep.reason)],
+        PlanOp::Expand(_) => vec![
+            CountedChange::of_rows(RowChange::EmptyList),
+            CountedChange::of_rows(RowChange::Exploded),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// The marks of an operation, then its counts of values.
+fn changes_of_values(map: &MapOp) -> Vec<CountedChange> {
+    let marks = map.marks.iter().map(|mark| match mark {
+        RowMark::Clipped => CountedChange::of_rows(RowChange::Clipped),
+        RowMark::Crossed => CountedChange::of_rows(RowChange::Sorted),
+    });
+    let counts = map.value_counts.iter().map(|count| CountedChange {
+        change: count.change,
+        column: map
+            .writes
+            .get(count.after)
+            .map(|field| field.name().clone()),
+    });
+    marks.chain(counts).collect()
+}
+
 /// Compiles a path by a backward liveness analysis. For the light path, only windows, row filters and expansions
 /// are roots; other actions whose outputs are not live are dropped.
 fn compile_path(
@@ -417,9 +451,15 @@ fn compile_path(
                 ..step.clone()
             },
             live: after,
+            first_counter: 0,
         });
     }
     instructions.reverse();
+    let mut counters = 0;
+    for instruction in &mut instructions {
+        instruction.first_counter = counters;
+        counters += instruction.step.changes.len();
+    }
     let registers: Vec<usize> = (0..base_columns.len())
         .filter(|register| is_whole || live[*register])
         .collect();
@@ -431,5 +471,6 @@ fn compile_path(
         instructions,
         columns,
         registers,
+        counters,
     }
 }

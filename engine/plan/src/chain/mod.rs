@@ -6,11 +6,11 @@ mod run;
 use std::sync::Arc;
 
 use arrow::datatypes::Field;
-use forebay_model::{Finding, Result, SpecLocation};
+use forebay_model::{Finding, Result, RowChange, RowLedger, SpecLocation};
 use forebay_window::WindowPlan;
 use serde::{Deserialize, Serialize};
 
-use crate::op::{ColumnKernel, ExpandKernel, PredictionFeedback, RowMark};
+use crate::op::{ColumnKernel, ExpandKernel, PredictionFeedback, RowMark, ValueCount};
 use crate::{AnalyzerId, OpId, WindowRowOrder};
 
 /// Columns requested at a point of a stream, optionally of one part of the split.
@@ -27,7 +27,7 @@ pub struct ColumnTap {
 }
 
 /// Row counts of a chain.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowCounts {
     /// Rows that went in.
     pub input: u64,
@@ -48,6 +48,9 @@ pub struct RowCounts {
     /// Written rows for which a window found no value.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub without_history: u64,
+    /// The steps that removed and added these rows, and changes of values. Its sum is that of the counts above.
+    #[serde(default, skip_serializing_if = "RowLedger::is_empty")]
+    pub changes: RowLedger,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -56,7 +59,7 @@ fn is_zero(count: &u64) -> bool {
 
 impl RowCounts {
     /// Adds the counts of other rows.
-    pub fn add(&mut self, other: RowCounts) {
+    pub fn add(&mut self, other: &RowCounts) {
         self.input += other.input;
         self.filtered += other.filtered;
         self.expanded += other.expanded;
@@ -64,6 +67,31 @@ impl RowCounts {
         self.crossed += other.crossed;
         self.skipped += other.skipped;
         self.without_history += other.without_history;
+        self.changes.add(&other.changes);
+    }
+
+    /// The rows that come out.
+    pub fn output(&self) -> i64 {
+        self.input as i64 - self.filtered as i64 + self.expanded
+    }
+
+    /// Counts the rows that an operation over all of these rows adds or removes, given those that it makes of them.
+    pub fn settle(&mut self, step: &str, rows: u64, (removed, added): (RowChange, RowChange)) {
+        let before = u64::try_from(self.output()).unwrap_or_default();
+        self.remove(step, removed, before.saturating_sub(rows));
+        self.append(step, added, rows.saturating_sub(before));
+    }
+
+    /// Counts rows that are added for a reason.
+    pub fn append(&mut self, step: &str, reason: RowChange, rows: u64) {
+        self.expanded += rows as i64;
+        self.changes.record(step, reason, rows);
+    }
+
+    /// Counts rows that are removed for a reason.
+    pub fn remove(&mut self, step: &str, reason: RowChange, rows: u64) {
+        self.filtered += rows;
+        self.changes.record(step, reason, rows);
     }
 
     /// Counts the marked rows of a chunk.
@@ -82,6 +110,7 @@ enum ChainAction {
         reads: Vec<usize>,
         writes: Vec<usize>,
         marks: Vec<RowMark>,
+        value_counts: Vec<ValueCount>,
     },
     Keep {
         kernel: ColumnKernel,
@@ -175,6 +204,8 @@ fn writes(action: &ChainAction) -> Vec<usize> {
 
 struct ChainInstruction {
     step: LabeledAction,
+    /// Index of its first change among the counters of the path.
+    first_counter: usize,
     /// Registers that are read later; all others are cleared.
     live: Vec<bool>,
 }
@@ -186,12 +217,32 @@ struct ChainPath {
     columns: Vec<String>,
     /// Registers of the input columns.
     registers: Vec<usize>,
+    /// Number of counters of changes.
+    counters: usize,
+}
+
+/// A change of rows or values that an action counts.
+#[derive(Clone)]
+struct CountedChange {
+    change: RowChange,
+    column: Option<String>,
+}
+
+impl CountedChange {
+    fn of_rows(change: RowChange) -> CountedChange {
+        CountedChange {
+            change,
+            column: None,
+        }
+    }
 }
 
 /// An action with its label and its location in the spec.
 #[derive(Clone)]
 struct LabeledAction {
     action: ChainAction,
+    /// The changes that it counts, in the order of its counters.
+    changes: Vec<CountedChange>,
     label: Arc<str>,
     at: Option<SpecLocation>,
 }

@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{FilterBuilder, FilterPredicate};
 use forebay_model::{
-    AnalyzerInput, Chunk, Fault, Result, RowKeys, catch_panic, catch_panic_at, take_rows,
+    AnalyzerInput, Chunk, Fault, Result, RowChange, RowKeys, catch_panic, catch_panic_at, take_rows,
 };
 use forebay_window::InputRows;
 
@@ -44,6 +44,7 @@ impl OpChain {
             .iter()
             .map(|chunk| ChunkRegisters::new(self.registers, path, chunk))
             .collect();
+        let mut changed = vec![0u64; path.counters];
         for instruction in &path.instructions {
             let place = |(number, fault): (usize, Fault)| {
                 let fault = fault
@@ -64,19 +65,32 @@ impl OpChain {
                 )?;
                 continue;
             }
+            let first = instruction.first_counter;
+            let changed = &mut changed[first..first + instruction.step.changes.len()];
             for (number, state) in states.iter_mut().enumerate() {
                 let among = |fault: Fault| match chunks.get(number) {
                     Some(chunk) => fault.note(row_range_note(chunk)),
                     None => fault,
                 };
-                let done = catch_panic_at(among, || instruction.run(state, carry, give));
+                let done = catch_panic_at(among, || instruction.run(state, carry, changed, give));
                 done.map_err(|fault| place((number, fault)))?;
             }
         }
         let mut counts = RowCounts::default();
         states
             .into_iter()
-            .for_each(|state| counts.add(state.counts));
+            .for_each(|state| counts.add(&state.counts));
+        let skipped = chunks.iter().map(|chunk| chunk.skipped).sum();
+        counts.changes.record("", RowChange::Skipped, skipped);
+        for instruction in &path.instructions {
+            let first = instruction.first_counter;
+            for (change, count) in instruction.step.changes.iter().zip(&changed[first..]) {
+                let (step, column) = (&instruction.step.label, change.column.as_deref());
+                counts
+                    .changes
+                    .record_values(step, column, change.change, *count);
+            }
+        }
         Ok(counts)
     }
 }
@@ -218,6 +232,7 @@ impl ChainInstruction {
         &self,
         state: &mut ChunkRegisters,
         carry: &mut Carry,
+        changed: &mut [u64],
         give: &mut dyn FnMut(usize, AnalyzerInput<'_>) -> Result<()>,
     ) -> Result<()> {
         let ChunkRegisters {
@@ -233,16 +248,27 @@ impl ChainInstruction {
                 reads,
                 writes,
                 marks,
+                value_counts,
             } => {
-                let mut outputs = kernel(&load(registers, reads)?, *rows)?;
+                let inputs = load(registers, reads)?;
+                let mut outputs = kernel(&inputs, *rows)?;
                 let marked = outputs.split_off(outputs.len().min(writes.len()));
                 if marked.len() != marks.len() {
                     return Err(Fault::internal(
                         "a kernel marked other rows than it declared",
                     ));
                 }
-                for (mark, column) in marks.iter().zip(marked) {
-                    counts.count_marked(*mark, condition_mask(&[column])?.true_count() as u64);
+                let (of_marks, of_values) = changed.split_at_mut(marks.len());
+                for ((mark, column), changed) in marks.iter().zip(marked).zip(of_marks) {
+                    let rows = condition_mask(&[column])?.true_count() as u64;
+                    counts.count_marked(*mark, rows);
+                    *changed += rows;
+                }
+                for (count, changed) in value_counts.iter().zip(of_values) {
+                    let (before, after) = (inputs.get(count.before), outputs.get(count.after));
+                    if let (Some(before), Some(after)) = (before, after) {
+                        *changed += (count.count)(before, after)?;
+                    }
                 }
                 store(registers, writes, outputs, *rows)?;
                 clear(registers, &self.live);
@@ -269,7 +295,9 @@ impl ChainInstruction {
                 let mask = condition_mask(&kernel(&load(registers, reads)?, *rows)?)?;
                 clear(registers, &self.live);
                 let kept = mask.true_count();
-                counts.filtered += (*rows - kept) as u64;
+                let removed = (*rows - kept) as u64;
+                counts.filtered += removed;
+                changed.iter_mut().for_each(|changed| *changed += removed);
                 if kept < *rows {
                     let predicate = FilterBuilder::new(&mask).optimize().build();
                     for column in registers.iter_mut().flatten() {
@@ -309,6 +337,11 @@ impl ChainInstruction {
                     }))
                 });
                 counts.expanded += picks.len() as i64 - *rows as i64;
+                if let [empty, exploded] = changed {
+                    let picked = count_distinct(picks.values());
+                    *empty += (*rows - picked) as u64;
+                    *exploded += (picks.len() - picked) as u64;
+                }
                 *rows = picks.len();
                 store(registers, writes, columns, *rows)?;
             }
@@ -355,6 +388,12 @@ impl ChainInstruction {
         }
         Ok(())
     }
+}
+
+/// Distinct values of a list in ascending order.
+fn count_distinct(picks: &[u32]) -> usize {
+    let steps = picks.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    steps + usize::from(!picks.is_empty())
 }
 
 /// Registers of the requested outputs.

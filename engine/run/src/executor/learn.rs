@@ -6,7 +6,7 @@ use forebay_commit::{Manifest, ReuseDecision, Shard};
 use forebay_execute::{
     ClusterHandle, FusedCoverage, FusedLearnFn, FusionRequest, LearnPass, LearnResult, PassContext,
 };
-use forebay_model::{ContentId, Result};
+use forebay_model::{ContentId, Result, RowLedger};
 use forebay_plan::{
     AnalyzerId, BaseDataset, ColumnScan, LearnWork, OpId, PassWork, SinkWork, WindowRowOrder,
     needed_ops,
@@ -43,7 +43,9 @@ impl RunExecutor<'_> {
             .windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
         result.kept.carries.extend(self.kept_join_states(&windows)?);
         self.state.findings.extend(result.findings);
-        report.count(result.counts);
+        report.count(&result.counts);
+        // Several chains of a lane may change the same rows: the sums of outputs have no part of these.
+        report.changes = RowLedger::default();
         report.rows_kept = result.rows_kept;
         self.assemble_early()?;
         self.store.put_learn_record(pass, &result.kept)

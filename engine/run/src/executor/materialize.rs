@@ -7,11 +7,12 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use forebay_cluster::QueryRows;
 use forebay_commit::{
-    FileContent, Manifest, OutputFile, OutputWriter, ReuseDecision, Shard, record_is_intact,
+    FileContent, Manifest, OutputFile, OutputWriter, ReuseDecision, record_is_intact,
     shard_directory,
 };
 use forebay_execute::{
-    ClusterHandle, LearnResult, MaterializePass, MaterializePlan, PassContext, SourceInput,
+    ClusterHandle, GatheredCounts, LearnResult, MaterializePass, MaterializePlan, PassContext,
+    SourceInput, new_shard,
 };
 use forebay_model::{ContentId, Fault, Result};
 use forebay_plan::{
@@ -138,10 +139,11 @@ impl RunExecutor<'_> {
         let before = self.recorded_pass(pass, &place)?;
         if before.decision == ReuseDecision::Reuse {
             report.reused = true;
-            report.rows_out = before
-                .record
-                .and_then(|record| record["manifest"]["rows"].as_u64())
-                .unwrap_or(0);
+            if let Some(record) = &before.record {
+                let manifest = Manifest::from_record(record)?;
+                report.rows_out = manifest.rows;
+                self.keep_row_sum(op, &manifest)?;
+            }
             return self.open_materialized(op);
         }
         let bound = &self.program.bound;
@@ -159,9 +161,10 @@ impl RunExecutor<'_> {
             run.write_gathered(op, pass, &place, workers)
         })?;
         let GatheredRows { manifest, learned } = written;
-        report.count(learned.counts);
+        report.count(&manifest.counts());
         report.rows_kept = learned.rows_kept;
         report.rows_out = manifest.rows;
+        self.keep_row_sum(op, &manifest)?;
         session.check_fence()?;
         let check = |record: &Value| record_is_intact(&session.io, &place, record);
         let mut record = json!({ "manifest": manifest });
@@ -215,24 +218,24 @@ impl RunExecutor<'_> {
             session,
         };
         let gather = self.materialize_pass();
-        let (total, learned) = match source {
+        let (gathered, learned) = match source {
             GatherSource::Groups(groups) => {
                 let LearnedGroups { state, learned, .. } = *groups;
-                (
-                    gather.take_groups(&schema, state, &mut |batch| files.take(batch))?,
-                    learned,
-                )
+                let counts = learned.row_counts();
+                let take = &mut |batch| files.take(batch);
+                let gathered = gather.take_groups(op, &schema, state, counts, take)?;
+                (gathered, learned)
             }
             GatherSource::Plan(plan) => (
                 gather.run(plan, workers, &mut files)?,
                 LearnResult::default(),
             ),
         };
-        let shard = Shard {
-            id: pass.to_string(),
-            files: files.finish()?,
-            ..Shard::default()
-        };
+        let GatheredCounts {
+            rows: total,
+            counts,
+        } = gathered;
+        let shard = new_shard(pass, Vec::new(), counts, files.finish()?);
         let manifest = Manifest::new(pass, &schema, vec![shard])?;
         if manifest.rows != total {
             return Err(Fault::internal(format!(

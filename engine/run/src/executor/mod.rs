@@ -7,6 +7,7 @@ mod learn;
 mod materialize;
 mod publish;
 mod row_order;
+mod row_sums;
 mod write;
 
 pub(crate) use aggregate::{GroupProgram, GroupStates};
@@ -22,7 +23,7 @@ use forebay_commit::{Artifact, ArtifactFiles, DegradationReport, ReuseDecision, 
 use forebay_execute::{
     ClusterHandle, IntervalFilter, PassContext, RunState, SortedOutputs, WriteResult,
 };
-use forebay_model::{ContentId, Finding, Interval, Pipeline, Result};
+use forebay_model::{ContentId, Finding, Interval, Pipeline, Result, RowSum};
 use forebay_plan::{OpId, Pass, PassWork, Program, SinkWork};
 use forebay_storage::{BackgroundTask, BackgroundTasks, Event, ScratchDir};
 use forebay_threads::lock;
@@ -45,6 +46,8 @@ pub(crate) struct RunExecutor<'a> {
     pub program: Program,
     pub state: RunState,
     pub report: Vec<PassReport>,
+    /// The rows of intermediate datasets, from the sources on.
+    pub row_sums: BTreeMap<OpId, RowSum>,
     /// The future rows that passes made.
     pub future: Vec<FutureReport>,
     pub deadline: Option<DeadlinePlan<'a>>,
@@ -108,6 +111,7 @@ impl<'a> RunExecutor<'a> {
             program,
             state,
             report: Vec::new(),
+            row_sums: BTreeMap::new(),
             future: Vec::new(),
             deadline: None,
             trainings: 0,

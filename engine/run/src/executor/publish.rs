@@ -3,12 +3,12 @@
 use forebay_commit::{
     IntervalEntry, Manifest, PublishedOutput, PublishedTable, TableTarget, visible_location,
 };
-use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
+use forebay_model::{Fault, Pipeline, PipelineSink, Result, RowSum, codes};
 use forebay_plan::{BaseDataset, ColumnOrigin, RowCounts, SinkWork, origins};
 use forebay_storage::{Event, StorageLocation, TableLog, TableScope};
 
 use super::RunExecutor;
-use crate::report::{OriginColumn, OutputColumn, OutputReport};
+use crate::report::{OriginColumn, OutputColumn, OutputReport, OutputSum};
 use crate::tables::table_schema;
 
 /// An output that is written and recorded, and that readers do not see yet. A run publishes its outputs when no other
@@ -23,6 +23,8 @@ pub(crate) struct StagedOutput {
     pub(super) scope: TableScope,
     /// Rows that its pass read.
     pub(super) rows_in: u64,
+    /// Its rows, from the sources on.
+    pub(super) row_sum: RowSum,
     /// What faults call its pass.
     pub(super) label: String,
 }
@@ -95,10 +97,12 @@ impl RunExecutor<'_> {
             out,
             manifest,
             interval,
+            row_sum,
             label,
             ..
         } in &staged
         {
+            Self::check_row_sum(row_sum, manifest.rows, label)?;
             manifest
                 .check_interval(&session.io, out, interval.as_ref())
                 .map_err(|fault| fault.pass(label))?;
@@ -110,6 +114,7 @@ impl RunExecutor<'_> {
             manifest,
             interval,
             scope,
+            row_sum,
             label,
             ..
         } in staged
@@ -181,6 +186,7 @@ impl RunExecutor<'_> {
                 table,
                 data,
                 rows,
+                sum: OutputSum::new(row_sum, rows),
                 rows_copied,
                 files,
                 bytes,

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use forebay_commit::{IntervalEntry, Manifest, ReuseDecision, id_texts};
 use forebay_execute::{ClusterHandle, IntervalFilter, WritePass, WriteTarget};
-use forebay_model::{ContentId, Fault, IdBuilder, Result};
+use forebay_model::{ContentId, Fault, IdBuilder, Result, RowChange, RowSum, codes};
 use forebay_plan::{OpId, SinkWork, config_without_path, operation_id};
 use forebay_storage::{Event, Sink, StorageLocation, TableScope};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::inspect::RecordedPass;
 use super::{FusedWrite, RunExecutor, StagedOutput};
@@ -25,33 +25,38 @@ impl RunExecutor<'_> {
         report: &mut PassReport,
     ) -> Result<StagedOutput> {
         let out = self.session.output(self.pipeline, work.sink)?;
+        let mut before = self.sums_before(work);
         let manifest = match recorded {
             RecordedPass {
                 decision: ReuseDecision::Reuse,
                 record: Some(record),
             } => {
                 report.reused = true;
+                if let Some(counted) = recorded_sums(&record)? {
+                    before = counted;
+                }
                 Manifest::from_record(&record)?
             }
             RecordedPass { decision, .. } => {
-                self.write_files(work, pass, decision, &out, report)?
+                self.write_files(work, pass, decision, &out, report, &before)?
             }
         };
-        let sums = manifest.counts();
-        report.count(sums);
+        let mut counts = manifest.counts();
         if report.reused {
-            report.rows_kept = report.rows_in;
+            report.rows_kept = counts.input;
         }
-        report.rows_out = manifest.rows;
-        let expected = sums.input as i64 - sums.filtered as i64 + sums.expanded;
+        let expected = counts.output();
         if work.part.is_none() && expected != manifest.rows as i64 {
             return Err(Fault::internal(format!(
                 "{expected} rows became {}",
                 manifest.rows
             )));
         }
-        // Rows of other parts count as filtered, so that in = out + filtered.
-        report.rows_filtered += (expected - manifest.rows as i64).max(0) as u64;
+        let of_other_parts = (expected - manifest.rows as i64).max(0).unsigned_abs();
+        counts.remove("", RowChange::OtherPart, of_other_parts);
+        report.count(&counts);
+        report.rows_out = manifest.rows;
+        let row_sum = self.row_sum(&counts, before)?;
         let manifest = Manifest {
             ladder: self.degradation.clone(),
             ..manifest
@@ -81,7 +86,8 @@ impl RunExecutor<'_> {
             manifest,
             interval,
             scope,
-            rows_in: sums.input,
+            rows_in: counts.input,
+            row_sum,
             label,
         })
     }
@@ -94,6 +100,7 @@ impl RunExecutor<'_> {
         decision: ReuseDecision,
         out: &StorageLocation,
         report: &mut PassReport,
+        before: &[RowSum],
     ) -> Result<Manifest> {
         let session = self.session;
         let sink = session.sink(self.pipeline, work.sink)?;
@@ -133,6 +140,7 @@ impl RunExecutor<'_> {
             out: &out.shown,
             manifest: &manifest,
             carries,
+            rows_before: before,
         };
         session.check_fence()?;
         self.store
@@ -249,4 +257,20 @@ struct WriteRecord<'a> {
     out: &'a str,
     manifest: &'a Manifest,
     carries: Vec<String>,
+    /// The rows of the intermediate datasets that it read. Records of earlier versions have none.
+    #[serde(skip_serializing_if = "<[RowSum]>::is_empty")]
+    rows_before: &'a [RowSum],
+}
+
+/// The rows of the intermediate datasets that a recorded write pass read; `None` if the record holds none.
+fn recorded_sums(record: &Value) -> Result<Option<Vec<RowSum>>> {
+    let Some(sums) = record.get("rows_before") else {
+        return Ok(None);
+    };
+    serde_json::from_value(sums.clone())
+        .map(Some)
+        .map_err(|error| {
+            let message = "the record of a pass cannot be read";
+            Fault::new(codes::STATE_VERSION, message).cause(error)
+        })
 }

@@ -342,6 +342,7 @@ impl Session {
             pipeline: pipeline.name.clone(),
             artifact: None,
             artifact_path: None,
+            left_out: Vec::new(),
             outputs: Vec::new(),
             models: Vec::new(),
             forecasts,

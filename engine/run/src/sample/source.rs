@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
-use forebay_model::{Chunk, DataSplit, Dataset, Fault, Result, RowKeys, Span};
+use forebay_model::{
+    Chunk, DataSplit, Dataset, Fault, FileRange, IdBuilder, Result, RowKeys, Span,
+};
 use forebay_plan::{SqlCompiler, split_operation};
 use forebay_storage::{ChunkIterator, ScanRequest, Sink, Source, StorageClient};
 use serde_json::Value;
@@ -12,6 +14,9 @@ use serde_json::Value;
 use crate::connector_registry::{ConnectorRegistry, ReadModelFile};
 use crate::predict::ModelPredictor;
 use crate::training::Trainer;
+
+/// Rows of a batch while the rows of a piece are counted.
+const COUNTED_ROWS: usize = 8192;
 
 /// Which rows of a source are read.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,20 +78,13 @@ struct SampledSource {
 impl Source for SampledSource {
     fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
         let mut dataset = self.inner.discover(io, watch)?;
-        if let RowSample::First(wanted) = self.sample {
-            let mut rows = 0;
-            dataset.spans.retain(|span| {
-                let is_wanted = rows < wanted;
-                // A span that does not tell its rows may hold them all.
-                rows = rows.saturating_add(span.rows().unwrap_or(wanted));
-                is_wanted
-            });
-        }
-        // What is cut does not tell its rows.
-        let is_whole =
-            |rows: &u64| matches!(self.sample, RowSample::First(wanted) if *rows <= wanted);
-        for piece in dataset.spans.iter_mut().flat_map(|span| &mut span.pieces) {
-            piece.rows = piece.rows.filter(is_whole);
+        match self.sample {
+            RowSample::First(wanted) => self.keep_first(io, &mut dataset, wanted)?,
+            RowSample::Share { .. } => {
+                for piece in dataset.spans.iter_mut().flat_map(|span| &mut span.pieces) {
+                    piece.rows = None;
+                }
+            }
         }
         Ok(dataset)
     }
@@ -103,7 +101,7 @@ impl Source for SampledSource {
             ..request.clone()
         };
         match &self.sample {
-            RowSample::First(rows) => self.open_first(io, span, &request, *rows),
+            RowSample::First(_) => self.open_first(io, span, &request),
             RowSample::Share { share, keys } if keys.is_empty() => {
                 self.open_rows(io, span, &request, *share)
             }
@@ -113,28 +111,82 @@ impl Source for SampledSource {
 }
 
 impl SampledSource {
-    /// So many rows of each piece.
+    /// Keeps the pieces that hold the first rows. Each of them tells how many of its rows are read, so that the sample is
+    /// the same however pieces are divided among spans and threads.
+    fn keep_first(&self, io: &StorageClient, dataset: &mut Dataset, wanted: u64) -> Result<()> {
+        let mut missing = wanted;
+        for span in std::mem::take(&mut dataset.spans) {
+            let mut pieces = Vec::new();
+            for mut piece in span.pieces {
+                if missing == 0 {
+                    break;
+                }
+                let rows = match piece.rows {
+                    Some(rows) => rows,
+                    None => self.count_rows(io, dataset, &piece, missing)?,
+                };
+                let taken = rows.min(missing);
+                // The rest of the sample depends on the rows of this piece.
+                let mut id = IdBuilder::new("first rows");
+                id.id(piece.fingerprint).bytes(&taken.to_le_bytes());
+                piece.fingerprint = id.finish();
+                piece.rows = Some(taken);
+                missing -= taken;
+                pieces.push(piece);
+            }
+            if !pieces.is_empty() {
+                dataset.spans.push(Span { pieces });
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the rows of a piece whose format does not tell them, up to `enough`.
+    fn count_rows(
+        &self,
+        io: &StorageClient,
+        dataset: &Dataset,
+        piece: &FileRange,
+        enough: u64,
+    ) -> Result<u64> {
+        let names = dataset.schema.fields().iter().map(|field| field.name());
+        let request = ScanRequest {
+            columns: names.take(1).cloned().collect(),
+            schema: dataset.schema.clone(),
+            pruning: Vec::new(),
+            batch_rows: COUNTED_ROWS,
+            row_keys: false,
+        };
+        let span = Span {
+            pieces: vec![piece.clone()],
+        };
+        let mut rows = 0;
+        for chunk in self.inner.open(io, &span, &request)? {
+            rows += chunk?.batch.num_rows() as u64;
+            if rows >= enough {
+                break;
+            }
+        }
+        Ok(rows)
+    }
+
+    /// The rows that `keep_first` has assigned to each piece.
     fn open_first(
         &self,
         io: &StorageClient,
         span: &Span,
         request: &ScanRequest,
-        rows: u64,
     ) -> Result<ChunkIterator> {
-        let mut left = rows.saturating_mul(span.pieces.len() as u64) as usize;
-        let chunks = self
-            .inner
-            .open(io, span, request)?
-            .map_while(move |chunk| match chunk {
-                Ok(_) if left == 0 => None,
-                Ok(chunk) => {
-                    let chunk = first_rows(chunk, left);
-                    left -= chunk.batch.num_rows();
-                    Some(Ok(chunk))
-                }
-                Err(fault) => Some(Err(fault)),
-            });
-        Ok(Box::new(chunks))
+        let (inner, io, request) = (self.inner.clone(), io.clone(), request.clone());
+        let chunks_of = move |piece: FileRange| -> ChunkIterator {
+            match open_sampled_piece(inner.as_ref(), &io, &piece, &request) {
+                Ok(chunks) => chunks,
+                Err(fault) => Box::new(std::iter::once(Err(fault))),
+            }
+        };
+        Ok(Box::new(
+            span.pieces.clone().into_iter().flat_map(chunks_of),
+        ))
     }
 
     /// Rows whose key, a hash of file and position, is among the least.
@@ -210,6 +262,44 @@ impl SampledSource {
         });
         Ok(Box::new(chunks))
     }
+}
+
+/// The rows of a piece that are in the sample.
+fn open_sampled_piece(
+    source: &dyn Source,
+    io: &StorageClient,
+    piece: &FileRange,
+    request: &ScanRequest,
+) -> Result<ChunkIterator> {
+    let rows = piece
+        .rows
+        .ok_or_else(|| Fault::internal("a piece of a sample without its rows"))?;
+    // The reader would take the rows of the sample for those of the file.
+    let whole = FileRange {
+        rows: None,
+        ..piece.clone()
+    };
+    let span = Span {
+        pieces: vec![whole],
+    };
+    let chunks = source.open(io, &span, request)?;
+    Ok(Box::new(first_chunks(chunks, rows as usize)))
+}
+
+/// The first rows of some chunks.
+fn first_chunks(
+    chunks: ChunkIterator,
+    mut missing: usize,
+) -> impl Iterator<Item = Result<Chunk>> + Send {
+    chunks.map_while(move |chunk| match chunk {
+        Ok(_) if missing == 0 => None,
+        Ok(chunk) => {
+            let chunk = first_rows(chunk, missing);
+            missing -= chunk.batch.num_rows();
+            Some(Ok(chunk))
+        }
+        Err(fault) => Some(Err(fault)),
+    })
 }
 
 fn filtered(chunk: Chunk, mask: &BooleanArray) -> Result<Chunk> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::compute::{is_not_null, nullif};
 use arrow::datatypes::Field;
-use forebay_model::{Fault, Result};
+use forebay_model::{Fault, Result, RowChange};
 use forebay_plan::{
     BindScope, ConfiguredTransform, ExpectationPolicy, FilterOp, MapOp, PlanOp, Transform,
 };
@@ -319,6 +319,11 @@ fn keep_by_violation(columns: &[String], violating: bool) -> PlanOp {
         kernel: Arc::new(kernel),
         condition: None,
         learning: false,
+        reason: if violating {
+            RowChange::Filtered
+        } else {
+            RowChange::Quarantined
+        },
     })
 }
 
