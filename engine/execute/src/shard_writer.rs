@@ -147,6 +147,7 @@ pub fn new_shard(
         rows_expanded: counts.expanded,
         rows_clipped: counts.clipped,
         rows_crossed: counts.crossed,
+        joins: counts.joins,
         files,
     }
 }

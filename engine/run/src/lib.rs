@@ -12,6 +12,7 @@ mod degradation;
 mod executor;
 mod expectations;
 mod feed;
+mod label_copies;
 mod late_data;
 mod leak_check;
 mod output_overlap;
@@ -38,6 +39,7 @@ mod training_inputs;
 mod training_parts;
 mod training_start;
 mod training_tracker;
+mod warnings;
 mod worker_server;
 
 pub use backtest::{
@@ -82,9 +84,9 @@ pub use profile::{
 };
 pub use refit::parse_refit;
 pub use report::{
-    ContinuedReport, DeadlineOutcome, ForecastReport, FutureReport, GroupFallback,
-    GroupTrainingReport, ModelReport, OriginColumn, OutputColumn, OutputReport, PassReport,
-    RunReport, TrainingReport, TrainingStartReport,
+    BaselineReport, ContinuedReport, DeadlineOutcome, ForecastReport, FutureReport, GroupFallback,
+    GroupTrainingReport, ModelReport, NaiveBaseline, OriginColumn, OutputColumn, OutputReport,
+    PassReport, RunReport, TrainingReport, TrainingStartReport,
 };
 pub use sample::RunSample;
 pub use serving::ServingModel;

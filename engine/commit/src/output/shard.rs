@@ -1,7 +1,7 @@
 //! The files of an output, grouped in shards.
 
 use forebay_model::{ContentId, RelativePath, Result};
-use forebay_plan::RowCounts;
+use forebay_plan::{JoinsMet, RowCounts};
 use forebay_storage::{StorageClient, StorageLocation};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -54,6 +54,9 @@ pub struct Shard {
     /// Rows whose predicted quantiles crossed, and were sorted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rows_crossed: u64,
+    /// What joins found for its rows.
+    #[serde(default, skip_serializing_if = "JoinsMet::is_empty")]
+    pub joins: JoinsMet,
     /// In row order.
     pub files: Vec<OutputFile>,
 }
@@ -81,6 +84,7 @@ impl Shard {
             clipped: self.rows_clipped,
             crossed: self.rows_crossed,
             skipped: 0,
+            joins: self.joins,
         }
     }
 
@@ -91,6 +95,7 @@ impl Shard {
         self.rows_expanded += other.rows_expanded;
         self.rows_clipped += other.rows_clipped;
         self.rows_crossed += other.rows_crossed;
+        self.joins.add(other.joins);
         self.files.extend(other.files);
         self
     }

@@ -7,8 +7,8 @@ use arrow::datatypes::{DataType, Field};
 use forebay_model::{Fault, Finding, Result};
 
 use super::{
-    ChainAction, ChainContext, ChainInstruction, ChainPath, ChainWindow, ColumnTap, LabeledAction,
-    OpChain, WindowAction, reads, writes,
+    ChainAction, ChainContext, ChainInstruction, ChainPath, ChainWindow, ColumnTap, JoinOutputs,
+    LabeledAction, OpChain, WindowAction, reads, writes,
 };
 use crate::future::is_hidden;
 use crate::op::{PredictionFeedback, WindowOp};
@@ -21,6 +21,17 @@ enum PathOutputs {
     All,
     /// No taps: only the window state advances.
     Nothing,
+}
+
+/// The outputs of a join that is expected to find rows.
+fn join_outputs(op: &BoundOp) -> Option<JoinOutputs> {
+    match &op.op {
+        PlanOp::Join(join) if join.expects_match => Some(JoinOutputs {
+            bit: op.join_bit(),
+            has_flag: join.matched.is_some(),
+        }),
+        _ => None,
+    }
 }
 
 impl OpChain {
@@ -165,6 +176,7 @@ impl ChainBuilder {
                     reads,
                     writes,
                     marks: map.marks.clone(),
+                    join: map.finds_rows.then(|| op.join_bit()),
                 }
             }
             PlanOp::Keep(keep) => ChainAction::Keep {
@@ -318,6 +330,7 @@ impl ChainBuilder {
                 op: id,
                 writes,
                 emit: Vec::new(),
+                join: join_outputs(op),
             },
         );
     }

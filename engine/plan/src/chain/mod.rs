@@ -43,6 +43,42 @@ pub struct RowCounts {
     /// filtered.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
+    /// What joins found.
+    #[serde(default, skip_serializing_if = "JoinsMet::is_empty")]
+    pub joins: JoinsMet,
+}
+
+/// Which joins looked for rows, and which found one: a bit for each join.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinsMet {
+    /// Joins that looked for rows.
+    pub tried: u64,
+    /// Those of them that found one.
+    pub met: u64,
+}
+
+impl JoinsMet {
+    /// Whether no join looked for rows.
+    pub fn is_empty(&self) -> bool {
+        self.tried == 0
+    }
+
+    /// Adds what joins found for other rows.
+    pub fn add(&mut self, other: JoinsMet) {
+        self.tried |= other.tried;
+        self.met |= other.met;
+    }
+
+    /// Adds what one join found.
+    pub fn record(&mut self, bit: u64, is_met: bool) {
+        self.tried |= bit;
+        self.met |= if is_met { bit } else { 0 };
+    }
+
+    /// Whether a join looked for rows and found none.
+    pub fn is_unmet(&self, bit: u64) -> bool {
+        self.tried & bit != 0 && self.met & bit == 0
+    }
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -58,6 +94,7 @@ impl RowCounts {
         self.clipped += other.clipped;
         self.crossed += other.crossed;
         self.skipped += other.skipped;
+        self.joins.add(other.joins);
     }
 
     /// Counts the marked rows of a chunk.
@@ -76,6 +113,8 @@ enum ChainAction {
         reads: Vec<usize>,
         writes: Vec<usize>,
         marks: Vec<RowMark>,
+        /// The bit of a join whose rows it finds.
+        join: Option<u64>,
     },
     Keep {
         kernel: ColumnKernel,
@@ -92,12 +131,22 @@ enum ChainAction {
         op: OpId,
         writes: Vec<usize>,
         emit: Vec<bool>,
+        join: Option<JoinOutputs>,
     },
     Give {
         want: usize,
         reads: Vec<usize>,
         part: Option<usize>,
     },
+}
+
+/// The outputs of a join.
+#[derive(Debug, Clone, Copy)]
+struct JoinOutputs {
+    /// Its bit in [`JoinsMet`].
+    bit: u64,
+    /// Whether the first column is a flag that tells which rows it found.
+    has_flag: bool,
 }
 
 #[derive(Clone)]

@@ -44,6 +44,7 @@ impl RunExecutor<'_> {
         result.kept.carries.extend(self.kept_join_states(&windows)?);
         self.state.findings.extend(result.findings);
         report.count(result.counts);
+        self.joins.add(result.counts.joins);
         report.rows_kept = result.rows_kept;
         self.assemble_early()?;
         self.store.put_learn_record(pass, &result.kept)

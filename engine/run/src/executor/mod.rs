@@ -2,11 +2,15 @@
 
 mod aggregate;
 mod artifact;
+mod empty_statistics;
+mod extra_statistics;
 mod inspect;
 mod learn;
 mod materialize;
+mod part_counts;
 mod publish;
 mod row_order;
+mod unmet_joins;
 mod write;
 
 pub(crate) use aggregate::{GroupProgram, GroupStates};
@@ -23,7 +27,7 @@ use forebay_execute::{
     ClusterHandle, IntervalFilter, PassContext, RunState, SortedOutputs, WriteResult,
 };
 use forebay_model::{ContentId, Finding, Interval, Pipeline, Result};
-use forebay_plan::{OpId, Pass, PassWork, Program, SinkWork};
+use forebay_plan::{JoinsMet, OpId, Pass, PassWork, Program, SinkWork};
 use forebay_storage::{BackgroundTask, BackgroundTasks, Event, ScratchDir};
 use forebay_threads::lock;
 
@@ -45,6 +49,8 @@ pub(crate) struct RunExecutor<'a> {
     pub program: Program,
     pub state: RunState,
     pub report: Vec<PassReport>,
+    /// What joins found.
+    pub joins: JoinsMet,
     /// The future rows that passes made.
     pub future: Vec<FutureReport>,
     pub deadline: Option<DeadlinePlan<'a>>,
@@ -107,6 +113,7 @@ impl<'a> RunExecutor<'a> {
             program,
             state,
             report: Vec::new(),
+            joins: JoinsMet::default(),
             future: Vec::new(),
             deadline: None,
             trainings: 0,
@@ -220,6 +227,7 @@ impl<'a> RunExecutor<'a> {
             let done = match &pass.work {
                 PassWork::Learn(work) => self
                     .run_learn(work, pass.id, &recorded, &mut report)
+                    .and_then(|()| self.check_statistics(work))
                     .map(|()| None),
                 PassWork::Gather(op) => self
                     .run_gather(*op, pass.id, gathers.contains(op), &mut report)

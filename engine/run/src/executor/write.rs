@@ -39,6 +39,7 @@ impl RunExecutor<'_> {
         };
         let sums = manifest.counts();
         report.count(sums);
+        self.joins.add(sums.joins);
         if report.reused {
             report.rows_kept = report.rows_in;
         }
