@@ -46,6 +46,7 @@ mod joins;
 mod kill;
 mod late;
 mod late_steps;
+mod learning;
 mod lineage;
 mod memory;
 mod metrics;

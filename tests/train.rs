@@ -382,9 +382,9 @@ fn the_builder_gives_the_same_training() {
     let train = TrainConfig {
         path: Some(shop.at("out/net")),
         label: Some("y".into()),
-        batch_rows: 512,
-        epochs: 8,
-        learning_rate: 0.3,
+        batch_rows: Some(512),
+        epochs: Some(8),
+        learning_rate: Some(0.3),
         weight_decay: 0.0,
         ..TrainConfig::default()
     };

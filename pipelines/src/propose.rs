@@ -162,6 +162,9 @@ impl DataSample<'_> {
                 .iter()
                 .for_each(|step| text += &format!("      - {step}\n"));
         }
+        if let Some(label) = self.label {
+            text += &format!("\nlabel: {{ column: {} }}\n", quoted(label));
+        }
         if let Some((time, end)) = split {
             text += &format!(
                 "\nsplit:\n  by_time: {{ column: {}, parts: [train, validation], ends: [\"{end}\"] }}\n",

@@ -70,6 +70,7 @@ fn bind_step(step: &Value, declared: bool) -> Result<BoundPipeline> {
             name: "out".into(),
             input: NodeInput::From("this".into()),
             fit_on: None,
+            allow_empty: false,
             refit: None,
             steps: vec![Step {
                 kind: kind.clone(),

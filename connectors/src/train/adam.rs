@@ -117,13 +117,13 @@ impl AdamState {
 pub fn learning_rate(config: &TrainConfig, step: u64, steps: u64) -> f64 {
     let warmup = config.warmup_steps;
     if step <= warmup {
-        return config.learning_rate * step as f64 / warmup as f64;
+        return config.rate() * step as f64 / warmup as f64;
     }
     match config.decay {
-        LearningRateDecay::Constant => config.learning_rate,
+        LearningRateDecay::Constant => config.rate(),
         LearningRateDecay::Cosine => {
             let done = (step - 1 - warmup) as f64 / (steps.saturating_sub(warmup)).max(1) as f64;
-            config.learning_rate * 0.5 * (1.0 + (std::f64::consts::PI * done).cos())
+            config.rate() * 0.5 * (1.0 + (std::f64::consts::PI * done).cos())
         }
     }
 }

@@ -50,6 +50,7 @@ pub fn train_where_chosen(
         );
         course.emit(forebay_storage::Event::Warning { message });
     }
+    let config = &trainer::config_for(config, course);
     trainer::run(config, course, |state| {
         Ok(HostEngine::new(config, &state.shape, course.threads))
     })

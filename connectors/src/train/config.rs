@@ -32,7 +32,7 @@ use crate::format::ConnectorConfig;
 /// ```
 /// use forebay_connectors::{ModelKind, TrainConfig};
 /// let train = TrainConfig::new(ModelKind::Mlp).label("qty").epochs(2);
-/// assert_eq!(train.batch_rows, 8192);
+/// assert_eq!(train.epochs, Some(2));
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields, default)]
@@ -80,12 +80,16 @@ pub struct TrainConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1))]
     pub replay: Option<f64>,
-    /// How often all rows are seen.
+    /// How often all rows are seen. When left out, once, and so often that there are at least 1,000 steps; a training
+    /// that goes on from an earlier model sees its rows once.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
-    pub epochs: u32,
-    /// Rows of a batch.
+    pub epochs: Option<u32>,
+    /// Rows of a batch. When left out, 8192; with `epochs` left out too, fewer for fewer than 8,192,000 rows: the
+    /// largest power of two that gives 1,000 steps an epoch, at least 64.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
-    pub batch_rows: u32,
+    pub batch_rows: Option<u32>,
     /// How many rows the shuffle mixes; without it, as many as 512 MiB hold. At least 65536 rows are mixed, or
     /// as many as 16 MiB hold where these are fewer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,8 +101,10 @@ pub struct TrainConfig {
     pub cache: Option<FeedCache>,
     /// Chooses first weights and the order of rows.
     pub seed: u64,
-    /// The learning rate of AdamW, after warming up.
-    pub learning_rate: f64,
+    /// The learning rate of AdamW, after warming up. When left out, 0.001; 0.01 for `linear` and `logistic` where `epochs`
+    /// is left out, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learning_rate: Option<f64>,
     /// Steps in which the learning rate grows from nothing.
     pub warmup_steps: u64,
     /// What the learning rate does after that.
@@ -214,6 +220,30 @@ impl OnNonFinite {
 /// Id of values that are missing: no row of a table has it.
 pub(super) const MISSING_ID: i32 = -1;
 
+/// Steps of a training at least, where the spec leaves its epochs out: fewer do not move the weights far enough.
+const STEPS_MIN: u64 = 1000;
+
+/// Rows of a batch unless the spec or the number of rows asks for fewer.
+const BATCH_ROWS_MAX: u32 = 8192;
+
+/// Rows of a batch at least, unless the spec asks for fewer: smaller ones cost more than they teach.
+const BATCH_ROWS_MIN: u32 = 64;
+
+/// The learning rate unless the spec names one.
+const LEARNING_RATE: f64 = 1e-3;
+
+/// The learning rate of linear models whose epochs are left out: half a thousand steps of it move a weight by 5.
+const LINEAR_LEARNING_RATE: f64 = 1e-2;
+
+/// The largest power of two that gives enough steps in one epoch, within limits.
+fn batch_rows_for(rows: u64) -> u32 {
+    let wanted = (rows / STEPS_MIN)
+        .max(1)
+        .ilog2()
+        .min(BATCH_ROWS_MAX.ilog2());
+    (1 << wanted).max(BATCH_ROWS_MIN)
+}
+
 impl Default for TrainConfig {
     fn default() -> Self {
         TrainConfig {
@@ -231,12 +261,12 @@ impl Default for TrainConfig {
             validation: None,
             start: TrainingStart::default(),
             replay: None,
-            epochs: 1,
-            batch_rows: 8192,
+            epochs: None,
+            batch_rows: None,
             window_rows: None,
             cache: None,
             seed: 0,
-            learning_rate: 1e-3,
+            learning_rate: None,
             warmup_steps: 0,
             decay: LearningRateDecay::default(),
             weight_decay: 0.01,
@@ -259,8 +289,9 @@ impl TrainConfig {
         device: &D,
         precision: Precision,
     ) -> Result<TrainingOutput> {
-        trainer::run(self, course, |_| {
-            Ok(DeviceEngine::new(self, device, precision))
+        let config = &trainer::config_for(self, course);
+        trainer::run(config, course, |_| {
+            Ok(DeviceEngine::new(config, device, precision))
         })
     }
 
@@ -269,6 +300,59 @@ impl TrainConfig {
         TrainConfig {
             model,
             ..TrainConfig::default()
+        }
+    }
+
+    /// How often all rows are seen, unless their number decides.
+    pub(super) fn epoch_count(&self) -> u32 {
+        self.epochs.unwrap_or(1)
+    }
+
+    /// Rows of a batch, unless the number of rows decides.
+    pub(super) fn rows_per_batch(&self) -> u32 {
+        self.batch_rows.unwrap_or(BATCH_ROWS_MAX)
+    }
+
+    /// The learning rate, unless the number of rows decides.
+    pub(super) fn rate(&self) -> f64 {
+        self.learning_rate.unwrap_or(LEARNING_RATE)
+    }
+
+    /// The configuration with every default that does not depend on the rows. Trainings that name their epochs have had
+    /// these defaults always, so that their ids and bits stay.
+    fn with_fixed_defaults(&self) -> TrainConfig {
+        if self.epochs.is_none() {
+            return self.clone();
+        }
+        TrainConfig {
+            batch_rows: Some(self.rows_per_batch()),
+            learning_rate: Some(self.rate()),
+            ..self.clone()
+        }
+    }
+
+    /// The configuration for so many rows: epochs, rows of a batch and learning rate where the spec leaves them out.
+    /// `continues` tells whether the training goes on from an earlier model.
+    pub(super) fn for_rows(&self, rows: u64, continues: bool) -> TrainConfig {
+        if self.epochs.is_some() {
+            return self.with_fixed_defaults();
+        }
+        let batch_rows = self.batch_rows.unwrap_or_else(|| batch_rows_for(rows));
+        let steps = rows.div_ceil(u64::from(batch_rows)).max(1);
+        let epochs = if continues {
+            1
+        } else {
+            STEPS_MIN.div_ceil(steps)
+        };
+        let rate = match self.model {
+            ModelKind::Linear | ModelKind::Logistic => LINEAR_LEARNING_RATE,
+            ModelKind::Mlp => LEARNING_RATE,
+        };
+        TrainConfig {
+            epochs: Some(u32::try_from(epochs).unwrap_or(u32::MAX)),
+            batch_rows: Some(batch_rows),
+            learning_rate: Some(self.learning_rate.unwrap_or(rate)),
+            ..self.clone()
         }
     }
 
@@ -333,11 +417,10 @@ impl ConnectorConfig for TrainConfig {
         if self.model != ModelKind::Mlp && !self.embeddings.is_empty() {
             return wrong("embeddings", "`embeddings` is for `model: mlp`".to_owned());
         }
-        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
-            return wrong(
-                "learning_rate",
-                format!("{} is not a number above 0", self.learning_rate),
-            );
+        if let Some(rate) = self.learning_rate
+            && !(rate > 0.0 && rate.is_finite())
+        {
+            return wrong("learning_rate", format!("{rate} is not a number above 0"));
         }
         if !(self.weight_decay >= 0.0 && self.weight_decay.is_finite()) {
             return wrong(
@@ -367,8 +450,8 @@ impl ConnectorConfig for TrainConfig {
             return wrong("replay", "a share lies between 0 and 1".to_owned());
         }
         let counts = [
-            ("epochs", u64::from(self.epochs)),
-            ("batch_rows", u64::from(self.batch_rows)),
+            ("epochs", self.epochs.map_or(1, u64::from)),
+            ("batch_rows", self.batch_rows.map_or(1, u64::from)),
             ("checkpoint_steps", self.checkpoint_steps),
             ("patience_epochs", self.patience_epochs.map_or(1, u64::from)),
             ("window_rows", self.window_rows.unwrap_or(1)),
@@ -403,7 +486,7 @@ impl Trainer for TrainConfig {
             non_finite: self.non_finite.feed_policy(),
             window_rows: self.window_rows,
             cache: self.cache.clone(),
-            batch_rows: Some(self.batch_rows),
+            batch_rows: Some(self.rows_per_batch()),
             last: Some(forebay_feed::RemainderPolicy::Short),
             ..FeedConfig::default()
         }
@@ -423,7 +506,7 @@ impl Trainer for TrainConfig {
             device: TrainingDevice::Cpu,
             precision: None,
             mlflow: None,
-            ..self.clone()
+            ..self.with_fixed_defaults()
         };
         let config = serde_json::to_value(same)
             .map_err(|error| Fault::internal("a training").cause(error))?;

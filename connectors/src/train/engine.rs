@@ -76,7 +76,7 @@ impl<'a> HostEngine<'a> {
     pub fn new(config: &'a TrainConfig, shape: &ModelShape, threads: usize) -> HostEngine<'a> {
         HostEngine {
             config,
-            gradient: BatchGradient::new(shape, config.batch_rows as usize, threads),
+            gradient: BatchGradient::new(shape, config.rows_per_batch() as usize, threads),
             told: None,
         }
     }

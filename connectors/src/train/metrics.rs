@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use forebay_run::{BaselineReport, NaiveBaseline};
+
 use super::compute::ModelInput;
 use super::config::LossFunction;
 
@@ -18,16 +20,59 @@ pub struct PredictionMetrics {
     square: f64,
     absolute: f64,
     labels: f64,
+    /// Labels with their signs, and their squares.
+    label: f64,
+    label_square: f64,
+    ranks: Option<RankSums>,
+    /// Columns that predict by themselves, their places among the numbers of a row, and the losses of their values.
+    naive: Vec<(String, usize)>,
+    naive_lost: Vec<f64>,
+}
+
+/// Labels by the ranks of results, from which the area under the curve is computed: exact to five digits or so.
+#[derive(Debug, Clone)]
+pub struct RankSums {
     /// For each rank, the weight of rows with label 0 and of rows with label 1.
-    ranks: Vec<[f64; 2]>,
+    counts: Vec<[f64; 2]>,
+}
+
+impl Default for RankSums {
+    fn default() -> RankSums {
+        RankSums {
+            counts: vec![[0.0; 2]; 1 << RANK_BITS],
+        }
+    }
+}
+
+impl RankSums {
+    /// Adds a row.
+    pub fn add(&mut self, output: f32, label: f64, weight: f64) {
+        if let Some(counts) = self.counts.get_mut(output_rank(output)) {
+            // A label between counts as a bit of both.
+            counts[0] += weight * (1.0 - label);
+            counts[1] += weight * label;
+        }
+    }
+
+    /// The share of pairs of a 1 and a 0 in which the 1 has the higher rank; equal ranks count half. Not finite where all
+    /// labels are of one kind.
+    pub fn area(&self) -> f64 {
+        let (mut below, mut right, mut ones) = (0.0, 0.0, 0.0);
+        for [zero, one] in &self.counts {
+            right += one * (below + zero / 2.0);
+            below += zero;
+            ones += one;
+        }
+        right / (below * ones)
+    }
 }
 
 impl PredictionMetrics {
-    pub fn new(loss: LossFunction) -> PredictionMetrics {
-        let ranks = if loss == LossFunction::Logistic {
-            1 << RANK_BITS
-        } else {
-            0
+    pub fn new(loss: LossFunction, naive: Vec<(String, usize)>) -> PredictionMetrics {
+        // Values of a label are no logarithms of odds.
+        let naive = match loss {
+            LossFunction::SquaredError => naive,
+            LossFunction::Logistic => Vec::new(),
         };
         PredictionMetrics {
             loss,
@@ -36,7 +81,11 @@ impl PredictionMetrics {
             square: 0.0,
             absolute: 0.0,
             labels: 0.0,
-            ranks: vec![[0.0; 2]; ranks],
+            label: 0.0,
+            label_square: 0.0,
+            ranks: (loss == LossFunction::Logistic).then(RankSums::default),
+            naive_lost: vec![0.0; naive.len()],
+            naive,
         }
     }
 
@@ -53,10 +102,15 @@ impl PredictionMetrics {
             self.square += weight * error * error;
             self.absolute += weight * error.abs();
             self.labels += weight * f64::from(label).abs();
-            if let Some(counts) = self.ranks.get_mut(output_rank(*output)) {
-                // A label between counts as a bit of both.
-                counts[0] += weight * (1.0 - f64::from(label));
-                counts[1] += weight * f64::from(label);
+            self.label += weight * f64::from(label);
+            self.label_square += weight * f64::from(label) * f64::from(label);
+            if let Some(ranks) = &mut self.ranks {
+                ranks.add(*output, f64::from(label), weight);
+            }
+            let width = rows.dense.len() / rows.rows.max(1);
+            for ((_, place), lost) in self.naive.iter().zip(&mut self.naive_lost) {
+                let value = rows.dense[row * width + place];
+                *lost += weight * self.loss.value_and_slope(value, label).0;
             }
         }
     }
@@ -64,6 +118,31 @@ impl PredictionMetrics {
     /// The mean loss.
     pub fn loss(&self) -> f64 {
         self.lost / self.weight
+    }
+
+    /// The losses of the constant that predicts the mean label of the rows that were learned from, and of the best of the
+    /// columns that predict by themselves.
+    pub fn baseline(&self, mean: f64) -> BaselineReport {
+        let constant = match self.loss {
+            LossFunction::SquaredError => {
+                (self.label_square - 2.0 * mean * self.label) / self.weight + mean * mean
+            }
+            LossFunction::Logistic => {
+                let share = mean.clamp(1e-6, 1.0 - 1e-6);
+                let wanted = self.label / self.weight;
+                -(wanted * share.ln() + (1.0 - wanted) * (1.0 - share).ln())
+            }
+        };
+        let naive = self.naive.iter().zip(&self.naive_lost);
+        let naive = naive.map(|((column, _), lost)| NaiveBaseline {
+            column: column.clone(),
+            loss: lost / self.weight,
+        });
+        BaselineReport {
+            loss: self.loss(),
+            constant,
+            naive: naive.min_by(|a, b| a.loss.total_cmp(&b.loss)),
+        }
     }
 
     /// All that tells something, by name.
@@ -77,7 +156,7 @@ impl PredictionMetrics {
             }
             LossFunction::Logistic => {
                 found.push(("log_loss", self.loss()));
-                found.push(("auc", area_under_curve(&self.ranks)));
+                found.extend(self.ranks.iter().map(|ranks| ("auc", ranks.area())));
             }
         }
         // No rows, or labels of one kind only, tell nothing.
@@ -100,16 +179,6 @@ fn output_rank(output: f32) -> usize {
     (ordered >> (32 - RANK_BITS)) as usize
 }
 
-/// The share of pairs of a 1 and a 0 in which the 1 has the higher rank; equal ranks count half.
-fn area_under_curve(ranks: &[[f64; 2]]) -> f64 {
-    let (mut below, mut right) = (0.0, 0.0);
-    for [zeros, ones] in ranks {
-        right += ones * (below + zeros / 2.0);
-        below += zeros;
-    }
-    right / (below * ranks.iter().map(|[_, ones]| ones).sum::<f64>())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,7 +189,7 @@ mod tests {
         labels: &[f32],
         weights: &[f32],
     ) -> BTreeMap<String, f64> {
-        let mut metrics = PredictionMetrics::new(loss);
+        let mut metrics = PredictionMetrics::new(loss, Vec::new());
         metrics.add(
             &ModelInput {
                 rows: labels.len(),

@@ -194,6 +194,19 @@ fn for_each_batch(
     Ok(())
 }
 
+/// The places of columns among the numbers of a row; those that are not among them are left out.
+pub fn naive_places(dense: &[FeatureField], naive: &[String]) -> Vec<(String, usize)> {
+    let mut places = Vec::new();
+    let mut place = 0;
+    for field in dense {
+        if field.width == 1 && naive.contains(&field.column) {
+            places.push((field.column.clone(), place));
+        }
+        place += field.width as usize;
+    }
+    places
+}
+
 /// How good the model is on some rows.
 pub fn evaluate(
     fed: &FeedSource,
@@ -202,7 +215,8 @@ pub fn evaluate(
     shape: &ModelShape,
     parameters: &ModelParameters,
 ) -> Result<PredictionMetrics> {
-    let mut metrics = PredictionMetrics::new(config.loss_function());
+    let naive = naive_places(&fed.features.dense, &course.naive);
+    let mut metrics = PredictionMetrics::new(config.loss_function(), naive);
     let mut slices: Vec<SliceWorkspace> = Vec::new();
     for_each_batch(fed, course, &mut |batch| {
         let rows = model_input(batch);

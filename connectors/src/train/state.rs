@@ -33,6 +33,9 @@ pub struct TrainingProgress {
     pub step: u64,
     /// What has been learned of the training itself.
     pub learned: TrainingReport,
+    /// The labels of the first epoch's batches, times their weights, and the weights.
+    #[serde(default)]
+    pub labels: (f64, f64),
     /// The losses of this epoch's batches, times their weights, and the weights.
     pub epoch: (f64, f64),
     /// The same since the last point of the curve.

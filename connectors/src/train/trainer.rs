@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use forebay_feed::{Feed, FeedBatch, FeedStats};
 use forebay_model::{Fault, Result, codes};
 use forebay_run::{TrainingContext, TrainingOutput};
-use forebay_storage::{EpochReport, Event, MemoryBudget};
+use forebay_storage::{EpochReport, Event, MemoryBudget, TrainingUnit};
 
 use super::compute::ModelInput;
 use super::config::{LossFunction, TrainConfig};
@@ -28,18 +28,24 @@ const CONTINUED_RATE: f64 = 0.25;
 /// How often a step is told.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Trains from the beginning, or from the last checkpoint. `engine` makes what computes the steps.
+/// The configuration for the rows of a training.
+pub fn config_for(config: &TrainConfig, course: &TrainingContext<'_>) -> TrainConfig {
+    config.for_rows(course.rows.rows(), course.earlier_id().is_some())
+}
+
+/// Trains from the beginning, or from the last checkpoint. `config` is that of [`config_for`], and `engine` makes what
+/// computes the steps.
 pub fn run<E: TrainingEngine>(
     config: &TrainConfig,
     course: &TrainingContext<'_>,
     engine: impl FnOnce(&TrainingState) -> Result<E>,
 ) -> Result<TrainingOutput> {
+    let rows = course.rows.rows();
     let state = match course.checkpoint()? {
         Some(bytes) => TrainingState::decode(&bytes)?,
         None => begin(config, course)?,
     };
-    let rows = course.rows.rows();
-    let steps = rows.div_ceil(u64::from(config.batch_rows)) * u64::from(config.epochs);
+    let steps = rows.div_ceil(u64::from(config.rows_per_batch())) * u64::from(config.epoch_count());
     let engine = engine(&state)?;
     let mut training = TrainingLoop {
         config,
@@ -51,6 +57,7 @@ pub fn run<E: TrainingEngine>(
     };
     training.state.progress.learned.rows = rows;
     training.state.progress.learned.validation_rows = course.validation.map_or(0, |fed| fed.rows());
+    training.state.progress.learned.batch_rows = u64::from(config.rows_per_batch());
     training.state.progress.learned.parameters = training.state.parameters.len() as u64;
     training.run()?;
     let TrainingState {
@@ -128,7 +135,8 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
                 .memory_bytes
                 .saturating_sub(training_bytes(&self.state.shape)),
         );
-        feed_config.epochs = u64::from(self.config.epochs);
+        feed_config.epochs = u64::from(self.config.epoch_count());
+        feed_config.batch_rows = self.config.rows_per_batch();
         feed_config.cursor = self.state.progress.cursor.clone();
         feed_config.allocator = self
             .engine
@@ -172,6 +180,9 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
 
     /// One batch; gives the learning rate.
     fn train_batch(&mut self, batch: FeedBatch) -> Result<f64> {
+        if batch.epoch() == 0 {
+            self.count_labels(&model_input(&batch));
+        }
         if self.state.progress.step == 0 && self.course.earlier_id().is_none() {
             set_bias(
                 &mut self.state,
@@ -187,6 +198,19 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
         self.engine.step(&mut self.state, batch, pace)?;
         self.take_results()?;
         Ok(pace.rate)
+    }
+
+    /// Adds the labels of a batch to those of the rows that are learned from.
+    fn count_labels(&mut self, rows: &ModelInput<'_>) {
+        let (sum, total) = &mut self.state.progress.labels;
+        for (row, label) in rows.labels.iter().enumerate() {
+            let weight = f64::from(rows.weight(row));
+            // Rows that do not count may hold anything.
+            if weight > 0.0 {
+                *sum += weight * f64::from(*label);
+                *total += weight;
+            }
+        }
     }
 
     /// Waits for all steps so far: then the state is that after the last of them.
@@ -265,6 +289,7 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
             steps,
             loss,
             learning_rate,
+            unit: TrainingUnit::Step,
         });
     }
 
@@ -304,9 +329,15 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
             step,
             loss: lost / weight,
             learning_rate,
+            rounds: None,
             validation,
         };
         let progress = &mut self.state.progress;
+        let (labels, total) = progress.labels;
+        let baseline = metrics
+            .as_ref()
+            .filter(|_| total > 0.0)
+            .map(|metrics| metrics.baseline(labels / total));
         progress.learned.epochs.push(report.clone());
         match (config.patience_epochs, &metrics) {
             (Some(patience), Some(metrics)) => {
@@ -314,13 +345,17 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
                     progress.best_loss = Some(metrics.loss());
                     progress.waited = 0;
                     progress.learned.best_epoch = epoch;
+                    progress.learned.baseline = baseline;
                     self.state.best = Some(self.state.parameters.clone());
                 } else {
                     progress.waited += 1;
                     progress.stopped = progress.waited >= patience;
                 }
             }
-            _ => progress.learned.best_epoch = epoch,
+            _ => {
+                progress.learned.best_epoch = epoch;
+                progress.learned.baseline = baseline;
+            }
         }
         course.emit(Event::TrainingEpoch {
             sink: course.sink().to_owned(),

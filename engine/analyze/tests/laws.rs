@@ -145,6 +145,9 @@ fn of_words() -> Vec<Box<dyn AnyAnalyzer>> {
             order: VocabularyOrder::Value,
         }),
         Box::new(DistinctCount { precision: 8 }),
+        Box::new(KeyRange {
+            keys: vec![DataType::Utf8],
+        }),
     ]
 }
 
@@ -349,6 +352,12 @@ proptest! {
             let first = FirstRows { most: 3, files: Arc::new(FileRowKeys::new([(seed, 1 << 40)])) };
             check_laws(&first, &[batch(std::slice::from_ref(&column))], seed).map_err(TestCaseError::fail)?;
         }
+    }
+
+    #[test]
+    fn counts_of_parts(flags in prop::collection::vec(prop::array::uniform2(any::<Option<bool>>()), 0..300), seed in any::<u64>()) {
+        let part = |at: usize| Arc::new(flags.iter().map(|row| row[at]).collect::<BooleanArray>()) as ArrayRef;
+        check_laws(&PartCounts, &[batch(&[part(0), part(1)])], seed).map_err(TestCaseError::fail)?;
     }
 
     #[test]

@@ -661,6 +661,7 @@ fn from_wire(wire: WireArtifact) -> Result<(Pipeline, BTreeMap<String, SchemaRef
             name,
             input,
             fit_on,
+            allow_empty: false,
             refit,
             steps,
             optional: false,

@@ -176,10 +176,13 @@ impl LearnResult {
 
     /// Records the row counts of a lane.
     pub fn record_counts(&mut self, counts: RowCounts, rows_kept: u64) {
+        let mut joins = self.counts.joins;
+        joins.add(counts.joins);
         if counts.input > self.counts.input {
             self.counts = counts;
             self.rows_kept = rows_kept;
         }
+        self.counts.joins = joins;
     }
 }
 

@@ -149,6 +149,7 @@ pub fn new_shard(
         rows_crossed: counts.crossed,
         rows_without_history: counts.without_history,
         changes: counts.changes,
+        joins: counts.joins,
         files,
     }
 }

@@ -726,6 +726,7 @@ mod tests {
             keys: vec![("key".to_owned(), "key".to_owned())],
             matched: None,
             columns: vec![("value".to_owned(), Field::new("met", DataType::Utf8, true))],
+            expects_match: true,
             by: JoinBy::Time(as_of.clone()),
         };
         let schema = batches(&[(None, None, 0)], 1)[0].schema();

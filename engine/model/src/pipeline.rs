@@ -77,6 +77,9 @@ pub struct PipelineNode {
     pub input: NodeInput,
     /// Part of the split that its analyzers read; `None` means all rows.
     pub fit_on: Option<String>,
+    /// Whether its analyzers may learn from no rows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_empty: bool,
     /// When its statistics are learned anew; `None` means in each run.
     #[serde(default)]
     pub refit: Option<RefitPolicy>,
@@ -95,6 +98,7 @@ impl PipelineNode {
             name: name.into(),
             input,
             fit_on: None,
+            allow_empty: false,
             refit: None,
             steps,
             optional: false,
@@ -219,8 +223,10 @@ impl DegradationLevel {
 pub struct PredictionLabel {
     /// The column.
     pub column: String,
-    /// Time between prediction and the row's time: a duration such as `1d`, or a number of rows.
-    pub horizon: String,
+    /// Time between prediction and the row's time: a duration such as `1d`, or a number of rows. Without it, ages of
+    /// features are not checked.
+    #[serde(default)]
+    pub horizon: Option<String>,
     /// Columns known at prediction time although they describe the row's time, such as planned prices and
     /// promotions or forecast weather.
     pub known: Vec<String>,

@@ -59,6 +59,13 @@ pub struct BoundOp {
     pub at: Option<SpecLocation>,
 }
 
+impl BoundOp {
+    /// The bit of a join in [`JoinsMet`](crate::JoinsMet). Two joins rarely share one.
+    pub fn join_bit(&self) -> u64 {
+        1 << (self.identity.to_bytes()[0] % 64)
+    }
+}
+
 /// A bound analyzer.
 #[derive(Clone)]
 pub struct BoundAnalyzer {

@@ -1,6 +1,6 @@
 //! The horizon of a label: how far ahead it is predicted.
 
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, PredictionLabel, Result, codes};
 use forebay_window::SeriesLength;
 
 use crate::FutureFlow;
@@ -37,6 +37,16 @@ pub(crate) enum LabelHorizon {
 }
 
 impl LabelHorizon {
+    /// The horizon of a label; `None` where it declares none.
+    pub fn of(label: &PredictionLabel) -> Result<Option<LabelHorizon>> {
+        let Some(horizon) = &label.horizon else {
+            return Ok(None);
+        };
+        LabelHorizon::parse(horizon)
+            .map(Some)
+            .map_err(|fault| fault.at(label.at.as_ref()))
+    }
+
     /// From a whole number with a unit of time, or a number of rows.
     pub fn parse(text: &str) -> Result<LabelHorizon> {
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -79,8 +79,9 @@ pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Resul
     let Some(label) = &pipeline.label else {
         return Ok(());
     };
-    let horizon =
-        LabelHorizon::parse(&label.horizon).map_err(|fault| fault.at(label.at.as_ref()))?;
+    let Some(horizon) = LabelHorizon::of(label)? else {
+        return Ok(());
+    };
     let ages = ColumnAges::new(pipeline, bound, label);
     let with_label = label.known.iter().chain([&label.column]).cloned().collect();
     let predicted_label = PredictionLabel {
@@ -90,7 +91,7 @@ pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Resul
     let predicted_ages = ColumnAges::new(pipeline, bound, &predicted_label);
     // A model for each step of the horizon takes what is known one step ahead.
     let one_step = PredictionLabel {
-        horizon: "one step".to_owned(),
+        horizon: Some("one step".to_owned()),
         ..label.clone()
     };
     let mut faults = Vec::new();
@@ -378,7 +379,8 @@ fn leak_fault(sink: &str, label: &PredictionLabel, group: &[ColumnLeak]) -> Faul
     };
     let message = format!(
         "{columns} in sink `{sink}` {uses} data {until}: `{}` is predicted {} ahead{path}",
-        label.column, label.horizon,
+        label.column,
+        horizon_text(label),
     );
     let fault = Fault::new(codes::LEAKAGE, message);
     let fault = match names.as_slice() {
@@ -394,7 +396,7 @@ fn leak_fault(sink: &str, label: &PredictionLabel, group: &[ColumnLeak]) -> Faul
         match group.len() {
             1 => fault.note(format!(
                 "its data {age}, and has to end {} before",
-                label.horizon
+                horizon_text(label)
             )),
             _ => fault.note(format!(
                 "`{}` {age}: {}",
@@ -403,6 +405,11 @@ fn leak_fault(sink: &str, label: &PredictionLabel, group: &[ColumnLeak]) -> Faul
             )),
         }
     })
+}
+
+/// How far ahead a label is predicted, in words.
+fn horizon_text(label: &PredictionLabel) -> &str {
+    label.horizon.as_deref().unwrap_or_default()
 }
 
 /// How young data is.

@@ -21,6 +21,7 @@ mod history;
 mod join_faults;
 mod label_horizon;
 mod leakage;
+mod learn_check;
 mod lineage;
 mod nan_comparison;
 mod op;
@@ -34,6 +35,7 @@ mod shared_reads;
 mod shared_sort;
 mod slice;
 mod split;
+mod split_check;
 mod sql;
 mod sql_faults;
 mod sql_text;
@@ -50,7 +52,7 @@ pub use bound_pipeline::{
 pub use canonical_floats::canonical_key;
 pub use carried::CarriedFinding;
 pub use carry::{Carry, PrecomputedOutputs, WindowBudget, WindowRowOrder};
-pub use chain::{ChainContext, ChainWindow, ColumnTap, OpChain, RowCounts};
+pub use chain::{ChainContext, ChainWindow, ColumnTap, JoinsMet, OpChain, RowCounts};
 pub use column_selector::{ColumnSelector, unknown_column};
 pub use column_units::{UnitMismatch, changed_by, unit_mismatch};
 pub use expectation::{
@@ -67,6 +69,7 @@ pub use history::{SourceHistory, needed_history};
 pub use join_faults::{duplicate_key_fault, key_text, met_twice_fault};
 pub use label_horizon::check_horizon;
 pub use leakage::{check_label_names, label_in_features, training_input_name};
+pub use learn_check::{ID_STEPS, scaled_ids, step_kind, unfitted_steps};
 pub use lineage::{ColumnOrigin, origins};
 pub use op::{
     AnalyzerRequest, AsOf, ColumnKernel, CombineFindings, CountSeries, ExpandKernel, ExpandOp,
@@ -88,6 +91,7 @@ pub use row_order::{JoinedExtents, RowOrderChoice, base_column, choose_row_order
 pub use shared_sort::{SharedSort, find_shared_sort};
 pub use slice::{pruning_conditions, slice_for_columns};
 pub use split::{PART_PREFIX, part_column, part_name, split_operation};
+pub use split_check::{SplitCheck, check_split};
 pub use sql::{CompiledExpression, SqlCompiler};
 pub use sql_text::{SqlPiece, SqlValue, sql_literal, sql_name, sql_text};
 pub use step_columns::{

@@ -28,7 +28,7 @@ pub(crate) fn canonicalize_nan(
     done.map(|done| done.data)
 }
 
-fn is_comparison(operator: Operator) -> bool {
+pub(crate) fn is_comparison(operator: Operator) -> bool {
     use Operator as O;
     matches!(
         operator,

@@ -203,6 +203,8 @@ pub struct MapOp {
     pub value_counts: Vec<ValueCount>,
     /// Predictions among what it writes that feed later rows.
     pub feedback: Option<PredictionFeedback>,
+    /// Whether it finds the rows of a join: what it writes is null where there is none.
+    pub finds_rows: bool,
 }
 
 impl MapOp {
@@ -223,6 +225,7 @@ impl MapOp {
             marks: Vec::new(),
             value_counts: Vec::new(),
             feedback: None,
+            finds_rows: false,
         }
     }
 
@@ -243,6 +246,7 @@ impl MapOp {
             marks: Vec::new(),
             value_counts: Vec::new(),
             feedback: None,
+            finds_rows: false,
         }
     }
 }
@@ -275,6 +279,12 @@ impl MapOp {
     /// Counts the rows that the kernel marks.
     pub fn marking(mut self, marks: impl IntoIterator<Item = RowMark>) -> Self {
         self.marks = marks.into_iter().collect();
+        self
+    }
+
+    /// Counts as the search for the rows of a join.
+    pub fn finding_rows(mut self) -> Self {
+        self.finds_rows = true;
         self
     }
 
@@ -384,6 +394,8 @@ pub struct JoinOp {
     pub columns: Vec<(String, Field)>,
     /// Which row matches.
     pub by: JoinBy,
+    /// Whether it is likely a mistake that no row matches.
+    pub expects_match: bool,
 }
 
 /// Which row of the other side matches.

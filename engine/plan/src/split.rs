@@ -25,37 +25,34 @@ pub fn part_name(column: &str) -> &str {
 /// The operation that computes the hidden columns. Fails with `UNKNOWN_COLUMN` if a column that the split reads is
 /// missing.
 pub fn split_operation(split: &DataSplit, schema: &Schema, sql: &SqlCompiler) -> Result<MapOp> {
+    if let DataSplit::Hash { keys, parts, seed } = split {
+        return by_hash(keys, parts, *seed, schema);
+    }
+    let parts = split_conditions(split)?.unwrap_or_default();
+    conditions(parts.into_iter(), schema, sql)
+}
+
+/// The parts of a split with their conditions as SQL; `None` where a hash divides the rows.
+pub(crate) fn split_conditions(split: &DataSplit) -> Result<Option<Vec<(String, String)>>> {
     match split {
-        DataSplit::Expressions(parts) => conditions(
-            parts
-                .iter()
-                .map(|(name, text)| (name.as_str(), text.clone())),
-            schema,
-            sql,
-        ),
+        DataSplit::Expressions(parts) => Ok(Some(parts.clone())),
         DataSplit::Time {
             column,
             parts,
             ends,
             embargo,
-        } => conditions(
-            time_conditions(column, parts, ends, embargo.as_deref())?
-                .iter()
-                .map(|(n, t)| (*n, t.clone())),
-            schema,
-            sql,
-        ),
-        DataSplit::Hash { keys, parts, seed } => by_hash(keys, parts, *seed, schema),
+        } => time_conditions(column, parts, ends, embargo.as_deref()).map(Some),
+        DataSplit::Hash { .. } => Ok(None),
     }
 }
 
 /// Conditions of half-open time ranges as SQL. The embargo shortens each part at its end.
-fn time_conditions<'a>(
+fn time_conditions(
     column: &str,
-    parts: &'a [String],
+    parts: &[String],
     ends: &[String],
     embargo: Option<&str>,
-) -> Result<Vec<(&'a str, String)>> {
+) -> Result<Vec<(String, String)>> {
     if ends.len() + 1 != parts.len() {
         return Err(Fault::new(
             codes::BAD_VALUE,
@@ -80,7 +77,7 @@ fn time_conditions<'a>(
             .map(|end| format!("{quoted} < TIMESTAMP '{}'{gap}", end.replace('\'', "''")));
         let condition = from.into_iter().chain(to).collect::<Vec<_>>().join(" AND ");
         conditions.push((
-            part.as_str(),
+            part.clone(),
             if condition.is_empty() {
                 "TRUE".to_owned()
             } else {
@@ -112,8 +109,8 @@ fn interval(text: &str) -> Result<String> {
     }
 }
 
-fn conditions<'a>(
-    parts: impl Iterator<Item = (&'a str, String)>,
+fn conditions(
+    parts: impl Iterator<Item = (String, String)>,
     schema: &Schema,
     sql: &SqlCompiler,
 ) -> Result<MapOp> {
@@ -132,7 +129,7 @@ fn conditions<'a>(
                 })
         });
         kernels.push((inputs.collect::<Vec<usize>>(), expression.kernel));
-        writes.push(Field::new(part_column(name), DataType::Boolean, true));
+        writes.push(Field::new(part_column(&name), DataType::Boolean, true));
     }
     Ok(MapOp::new(reads, writes, move |inputs, rows| {
         let mut outputs = Vec::with_capacity(kernels.len());

@@ -158,6 +158,12 @@ impl SqlCompiler {
         )
     }
 
+    /// An expression with its types coerced and its constants computed.
+    pub(crate) fn simplify(&self, expression: &Expr, schema: &Schema) -> Result<Expr> {
+        self.simplified(expression, schema)
+            .map_err(|error| expression_fault(&expression.to_string(), schema, &error))
+    }
+
     /// Compiles an expression that must be a condition.
     pub fn condition(&self, text: &str, schema: &Schema) -> Result<CompiledExpression> {
         let expression = self.expression(text, schema)?;

@@ -139,8 +139,14 @@ pub fn step_columns(pipeline: &Pipeline, bound: &BoundPipeline, from: &str) -> R
         future,
         label,
     } = PredictedFlow::of(pipeline, bound, from, StepStrategy::PerStep)?;
-    let horizon =
-        LabelHorizon::parse(&label.horizon).map_err(|fault| fault.at(label.at.as_ref()))?;
+    let horizon = LabelHorizon::of(label)?.ok_or_else(|| {
+        let message =
+            "models for each step of the horizon need to know how far ahead the label is predicted";
+        let hint = "declare it: `label: { column: <target>, horizon: 28d, known: [...] }`";
+        Fault::new(codes::MISSING_FIELD, message)
+            .hint(hint)
+            .at(label.at.as_ref())
+    })?;
     let ages = ColumnAges::new(pipeline, bound, label);
     let known = flow.schema.fields().iter().map(|field| {
         let ahead = horizon.steps_ahead(ages.of(flow, field.name()), future);

@@ -10,7 +10,7 @@ use forebay_model::{
     ContentId, Dataset, DegradationLevel, Fault, Finding, Interval, Pipeline, Result,
 };
 use forebay_plan::{AnalyzerId, BoundPipeline, PassWork, Program, compile};
-use forebay_storage::{BackgroundTasks, Event, ScratchDir};
+use forebay_storage::{BackgroundTasks, ScratchDir};
 
 use crate::backfill::BackfillStage;
 use crate::deadline::{
@@ -179,16 +179,12 @@ impl<'a> RunAttempt<'a> {
             pipeline = bounded;
         }
         let own_sinks = sinks.len();
+        if self.learns() {
+            let warnings = session.spec_warnings(&pipeline, &bound, &datasets, trains)?;
+            warnings.iter().for_each(|warning| session.warn(warning));
+        }
         if trains {
             check_trainings(&session, &pipeline, &bound, &datasets)?;
-            for warning in session.training_warnings(&pipeline, &bound) {
-                let hint = warning
-                    .hint_text()
-                    .map_or_else(String::new, |hint| format!("; {hint}"));
-                session.watch.on_event(Event::Warning {
-                    message: format!("{}{hint}", warning.message()),
-                });
-            }
             if let Some(extended) = session.with_training_inputs(&pipeline, &bound)? {
                 bound = session.bind(&extended, &datasets)?;
                 sinks = (0..extended.sinks.len()).collect();
@@ -423,6 +419,11 @@ impl<'a> RunAttempt<'a> {
             ..run
         };
         let mut staged = run.run_passes()?;
+        // What they tell explains an output without rows, which is refused below.
+        if self.learns() {
+            run.count_parts(datasets)?;
+        }
+        run.report_unmet_joins()?;
         // Expectations compare with what the previous interval has published.
         session.wait_for_previous_run(BackfillStage::Done)?;
         let expectations = run.judge_expectations(self.interval)?;
@@ -520,6 +521,7 @@ impl<'a> RunAttempt<'a> {
             nothing_new: ladder.is_none() && is_shown && passes.iter().all(|pass| pass.reused),
             deadline: None,
             ladder,
+            warnings: Vec::new(),
             spilled_bytes: run.scratch.spilled_bytes(),
             storage: None,
             passes,

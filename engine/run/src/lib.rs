@@ -12,6 +12,7 @@ mod degradation;
 mod executor;
 mod expectations;
 mod feed;
+mod label_copies;
 mod late_data;
 mod leak_check;
 mod output_overlap;
@@ -41,6 +42,7 @@ mod training_inputs;
 mod training_parts;
 mod training_start;
 mod training_tracker;
+mod warnings;
 mod worker_server;
 
 pub use backtest::{
@@ -85,9 +87,9 @@ pub use profile::{
 };
 pub use refit::parse_refit;
 pub use report::{
-    ContinuedReport, DeadlineOutcome, ForecastReport, FutureReport, GroupFallback,
-    GroupTrainingReport, LeftOutReport, ModelReport, OriginColumn, OutputColumn, OutputReport,
-    OutputSum, PassReport, RunReport, TrainingReport, TrainingStartReport,
+    BaselineReport, ContinuedReport, DeadlineOutcome, ForecastReport, FutureReport, GroupFallback,
+    GroupTrainingReport, LeftOutReport, ModelReport, NaiveBaseline, OriginColumn, OutputColumn,
+    OutputReport, OutputSum, PassReport, RunReport, TrainingReport, TrainingStartReport,
 };
 pub use sample::RunSample;
 pub use served_rows::ServedRows;

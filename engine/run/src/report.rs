@@ -62,6 +62,9 @@ pub struct RunReport {
     /// What was done to be on time, if anything was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ladder: Option<DegradationReport>,
+    /// What the user should know and what stopped nothing, in the order in which it was noticed: at most 100.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Bytes spilled to disk.
     pub spilled_bytes: u64,
     /// What this process asked of object stores meanwhile, if anything.
@@ -207,6 +210,12 @@ pub struct TrainingReport {
     pub epochs: Vec<EpochReport>,
     /// The epoch whose model it is, from 0.
     pub best_epoch: u64,
+    /// Rows of a batch; 0 of a training without batches.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub batch_rows: u64,
+    /// How forecasts without a model do on the rows that it was validated on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<BaselineReport>,
     /// The mean loss of some steps, and the last of them: at most 200 points.
     pub curve: Vec<(u64, f64)>,
     /// What it began with, where it could go on from an earlier model.
@@ -218,6 +227,52 @@ pub struct TrainingReport {
     /// The models of groups, where there is one for each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<GroupTrainingReport>,
+}
+
+/// The mean losses of a model and of forecasts without one on the same rows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BaselineReport {
+    /// Of the model.
+    pub loss: f64,
+    /// Of the constant that suits the rows that were learned from.
+    pub constant: f64,
+    /// Of the best column that holds values of the label at earlier times, where there is one among the features.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub naive: Option<NaiveBaseline>,
+}
+
+/// A column that predicts by itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NaiveBaseline {
+    /// The column.
+    pub column: String,
+    /// Its mean loss.
+    pub loss: f64,
+}
+
+/// A model whose loss is not lower than this share of that of a baseline is no better.
+const BETTER_SHARE: f64 = 0.99;
+
+impl BaselineReport {
+    /// What the model is no better than, in words; `None` where it is better than all.
+    pub fn no_better_than(&self) -> Option<String> {
+        let is_beaten = |loss: f64| loss.is_finite() && self.loss > BETTER_SHARE * loss;
+        let naive = self.naive.as_ref().filter(|naive| is_beaten(naive.loss));
+        let of = |what: &str, loss: f64| {
+            format!(
+                "no better than {what}: loss {:.5} against {loss:.5} on the validation rows",
+                self.loss
+            )
+        };
+        match naive {
+            _ if is_beaten(self.constant) => Some(of("a constant", self.constant)),
+            Some(naive) => Some(of(
+                &format!("the naive forecast `{}`", naive.column),
+                naive.loss,
+            )),
+            None => None,
+        }
+    }
 }
 
 /// What a training began with.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use forebay_commit::{Artifact, AttemptFence, StateLease};
 use forebay_model::{IdBuilder, Interval, Pipeline, Result};
-use forebay_storage::Event;
 use forebay_storage::timestamp::format_utc;
+use forebay_storage::{Event, EventListener};
 use jiff::Zoned;
 use serde_json::{Value, json};
 
@@ -15,6 +15,7 @@ use crate::deadline::{DeadlineMonitor, DeadlineSpec, RunCost, RunSignals, Webhoo
 use crate::report::{DeadlineOutcome, RunReport};
 use crate::session::Session;
 use crate::training_tracker::{TrackedEvents, TrackedRun};
+use crate::warnings::CollectedWarnings;
 
 /// What a run is for.
 #[derive(Clone, Copy)]
@@ -110,7 +111,9 @@ impl Session {
         };
         let run_id = self.options.run_id.as_deref();
         let monitor = DeadlineMonitor::new(pipeline, costs, deadline, webhook, run_id, signals)?;
-        let (watch, interrupt) = (monitor.watch(), monitor.interrupt());
+        let interrupt = monitor.interrupt();
+        let warnings = Arc::new(CollectedWarnings::new(monitor.watch()));
+        let watch: Arc<dyn EventListener> = warnings.clone();
         let session = Session {
             io: self.io.with_read_cache(self.memory().recent_bytes()),
             watch,
@@ -159,6 +162,7 @@ impl Session {
         let storage = Some(self.io.usage().since(before)).filter(|usage| usage.requests > 0);
         done.map(|report| RunReport {
             deadline: on_time,
+            warnings: warnings.take(),
             storage,
             ..report
         })

@@ -3,10 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes};
-use forebay_plan::{BoundPipeline, PartialBinding, bind_all, check_label_names, label_in_features};
+use forebay_plan::{
+    BoundPipeline, PartialBinding, bind_all, check_label_names, check_split, label_in_features,
+    scaled_ids, unfitted_steps,
+};
 use forebay_storage::StorageLocation;
 
-use crate::feed::features::choose_features;
+use crate::feed::features::{choose_features, refuse_predicted_features};
+use crate::feed::feed_rows;
 use crate::session::{Session, datasets};
 use crate::training_checks::{check_training, label_column};
 use forebay_feed::FeedConfig;
@@ -42,7 +46,7 @@ impl Session {
             ..
         } = binding;
         if found.is_empty() {
-            warnings = self.training_warnings(pipeline, &bound);
+            warnings = self.spec_warnings(pipeline, &bound, &datasets, true)?;
         }
         warnings.extend(left_out_warnings(pipeline, &datasets));
         faults.extend(found);
@@ -60,14 +64,31 @@ impl Session {
         Fault::combine(faults).map_or(Ok(warnings), Err)
     }
 
-    /// Trainings on columns that are made from the label of the same row. Where the pipeline says how far ahead its
-    /// label is predicted, such columns are faults already.
-    pub(crate) fn training_warnings(
+    /// Everything about a bound pipeline that is likely a mistake, and that no run refuses.
+    pub(crate) fn spec_warnings(
         &self,
         pipeline: &Pipeline,
         bound: &BoundPipeline,
-    ) -> Vec<Fault> {
-        if pipeline.label.is_some() {
+        datasets: &BTreeMap<String, Dataset>,
+        trains: bool,
+    ) -> Result<Vec<Fault>> {
+        let mut warnings = check_split(pipeline, bound, &self.sql, datasets)?.warnings;
+        warnings.extend(unfitted_steps(pipeline, bound));
+        warnings.extend(scaled_ids(bound));
+        if trains {
+            warnings.extend(self.training_warnings(pipeline, bound));
+        }
+        Ok(warnings)
+    }
+
+    /// Trainings on columns that are made from the label of the same row. Where the pipeline says how far ahead its
+    /// label is predicted, such columns are faults already.
+    fn training_warnings(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Vec<Fault> {
+        if pipeline
+            .label
+            .as_ref()
+            .is_some_and(|label| label.horizon.is_some())
+        {
             return Vec::new();
         }
         let warning = |training: &PipelineSink| {
@@ -129,9 +150,12 @@ impl Session {
         }
         if let Some(feed) = &pipeline.feed
             && let Ok(config) = serde_json::from_value::<FeedConfig>(feed.config.clone())
-            && let Some(from) = config.from.clone()
+            && let Ok((from, _)) = feed_rows(pipeline, &config)
         {
             report(check_feed(pipeline, bound, &from, &config), &from);
+            let predicted = self.check_predicted(pipeline, bound, &from, &config);
+            let at = feed.at.as_ref();
+            report(predicted.map_err(|fault| fault.at(at)), &from);
         }
         let of_all = [
             check_label_names(pipeline, bound),
@@ -143,6 +167,48 @@ impl Session {
             .flat_map(Fault::into_each);
         faults.extend(of_all.filter(|fault| !binding.follows_from_any(fault)));
         faults
+    }
+
+    /// Refuses a feed without a label that has the label of a training among its features.
+    fn check_predicted(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+        from: &str,
+        config: &FeedConfig,
+    ) -> Result<()> {
+        let Some(flow) = bound.flows.get(from) else {
+            return Ok(());
+        };
+        // What else is wrong with the features is said already.
+        match choose_features(pipeline, bound, &flow.schema, config) {
+            Ok(features) => {
+                refuse_predicted_features(&features, &self.predicted_labels(pipeline, from))
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// The labels of the trainings on the rows of a step, with the name of a training of each.
+    pub(crate) fn predicted_labels(
+        &self,
+        pipeline: &Pipeline,
+        from: &str,
+    ) -> BTreeMap<String, String> {
+        let mut labels = BTreeMap::new();
+        for training in pipeline
+            .trainings
+            .iter()
+            .filter(|training| training.from == from)
+        {
+            let label = self
+                .trainer(training)
+                .and_then(|trainer| label_column(pipeline, &trainer.feed()));
+            if let Ok(label) = label {
+                labels.insert(label, training.name.clone());
+            }
+        }
+        labels
     }
 
     /// Where outputs go.
@@ -179,6 +245,7 @@ fn check_feed(
         .err()
         .into_iter()
         .flat_map(Fault::into_each);
-    let unknown = faults.filter(|fault| fault.code() == codes::UNKNOWN_COLUMN);
-    Fault::combine(unknown.collect()).map_or(Ok(()), Err)
+    let is_of_names =
+        |fault: &Fault| [codes::UNKNOWN_COLUMN, codes::LEAKAGE].contains(&fault.code());
+    Fault::combine(faults.filter(is_of_names).collect()).map_or(Ok(()), Err)
 }

@@ -16,7 +16,7 @@ use forebay_model::{
     ContentId, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RelativePath, Result, RowLedger,
     ScratchSpace, codes,
 };
-use forebay_plan::{StepColumns, step_columns};
+use forebay_plan::{StepColumns, step_columns, unit_mismatch};
 use forebay_storage::failpoint::step;
 use forebay_storage::{BackgroundTasks, Event, ScratchDir, StorageLocation};
 use serde_json::{Value, json};
@@ -26,8 +26,11 @@ use crate::connector_registry::ReadModelFile;
 use crate::deadline::DeadlineMonitor;
 use crate::executor::RunExecutor;
 use crate::feed::FeedSource;
-use crate::report::{ModelReport, PassReport, TrainingReport};
+use crate::label_copies::label_copies;
+use crate::predict::declared_horizon;
+use crate::report::{BaselineReport, ModelReport, PassReport, TrainingReport};
 use crate::session::Session;
+use crate::training_checks::label_column;
 use crate::training_parts::PartContext;
 use crate::training_start::{EarlierModel, TrainingPlan, WarmStart};
 
@@ -110,6 +113,8 @@ pub struct TrainingContext<'a> {
     pub validation: Option<&'a FeedSource>,
     /// How far ahead each column is known, for a model for each step of the horizon.
     pub steps: Option<StepColumns>,
+    /// Columns that hold values of the label at earlier times in its own units: each is a forecast by itself.
+    pub naive: Vec<String>,
     /// Threads to use; the model must not depend on them.
     pub threads: usize,
     /// The memory limit of the process.
@@ -469,6 +474,7 @@ impl TrainingRun<'_> {
                     rows: begin.rows.as_ref().unwrap_or(&rows),
                     validation: validation.as_ref(),
                     steps,
+                    naive: self.naive_columns(trainer.as_ref(), validation.is_some())?,
                     threads: self.session.options.threads.max(1),
                     memory_bytes: self.session.options.memory_bytes,
                     origin: json!({
@@ -476,14 +482,16 @@ impl TrainingRun<'_> {
                         "artifact": self.artifact.id.to_string(),
                         "pipeline": self.pipeline.name,
                         "from": self.training.from,
-                        "horizon": self.pipeline.label.as_ref().map(|label| &label.horizon),
+                        "horizon": declared_horizon(self.pipeline),
                     }),
                     id,
                     out: &out,
                     training: self,
                     earlier: begin.earlier.as_ref(),
                 };
+                self.warn_of_copies(course.rows)?;
                 let mut trained = trainer.train(&course)?;
+                self.warn_of_baseline(&trained.learned);
                 trained.learned.start = begin.report;
                 let manifest = self.write(id, pass, &out, trained.files)?;
                 let (as_json, learned) = (json!(manifest), json!(trained.learned));
@@ -599,6 +607,52 @@ impl TrainingRun<'_> {
             .artifact
             .bind(&self.session.registry, &self.session.sql)?;
         step_columns(self.pipeline, &bound, &self.training.from)
+    }
+
+    /// The columns of its rows that hold values of the label at earlier times; none without rows to compare them on.
+    fn naive_columns(&self, trainer: &dyn Trainer, validated: bool) -> Result<Vec<String>> {
+        if !validated {
+            return Ok(Vec::new());
+        }
+        let label = label_column(self.pipeline, &trainer.feed())?;
+        let bound = self
+            .artifact
+            .bind(&self.session.registry, &self.session.sql)?;
+        let Some(flow) = bound.flows.get(&self.training.from) else {
+            return Ok(Vec::new());
+        };
+        let names = flow.schema.fields().iter().map(|field| field.name());
+        let naive = names.filter(|name| unit_mismatch(&bound, flow, name, &label).is_none());
+        Ok(naive.cloned().collect())
+    }
+
+    /// Warns of features that equal the label in all rows that are read first.
+    fn warn_of_copies(&self, rows: &FeedSource) -> Result<()> {
+        let Some(label) = &rows.features.label else {
+            return Ok(());
+        };
+        for column in label_copies(rows)? {
+            let message = format!(
+                "the feature `{column}` of `{}` equals the label `{}` in all rows that were compared",
+                self.training.name, label.column
+            );
+            let hint = "leave it out if it is known only when the label is";
+            let warning = Fault::new(codes::LEAKAGE, message).column(column);
+            self.session.warn(&warning.hint(hint));
+        }
+        Ok(())
+    }
+
+    /// Warns of a model that is no better than a forecast without one.
+    fn warn_of_baseline(&self, learned: &TrainingReport) {
+        let baseline = learned.baseline.as_ref();
+        let Some(worse) = baseline.and_then(BaselineReport::no_better_than) else {
+            return;
+        };
+        let message = format!("`{}` is {worse}", self.training.name);
+        let hint = "look at the features and their scale, and at how long it is trained";
+        self.session
+            .warn(&Fault::new(codes::BAD_VALUE, message).hint(hint));
     }
 
     /// Names everything that determines the model.

@@ -213,6 +213,8 @@ pub enum Event {
         loss: f64,
         /// The learning rate of the last step.
         learning_rate: f64,
+        /// What is counted.
+        unit: TrainingUnit,
     },
     /// A training has seen all its rows once more.
     TrainingEpoch {
@@ -310,6 +312,19 @@ pub struct DriftMeasures {
     pub new_values: Option<f64>,
 }
 
+/// The parts of a training that its progress counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrainingUnit {
+    /// Batches of rows.
+    #[default]
+    Step,
+    /// Trees of a model.
+    Round,
+    /// Models of groups.
+    Group,
+}
+
 /// What an epoch of a training came to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EpochReport {
@@ -321,6 +336,9 @@ pub struct EpochReport {
     pub loss: f64,
     /// The learning rate of the last step.
     pub learning_rate: f64,
+    /// Rounds of boosting, of a training that has no epochs: the most of any of its models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<u64>,
     /// What the validation rows gave, by name: `loss`, `rmse`, `mae` and `wmape`, or `log_loss` and `auc`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub validation: BTreeMap<String, f64>,

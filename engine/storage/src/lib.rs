@@ -20,7 +20,9 @@ pub use connector::{
     ChunkIterator, EncodedBatch, EncodedPiece, FileLayout, FileWriter, RowRuns, ScanRequest, Sink,
     Source, literal_path, plain_path, total_rows,
 };
-pub use events::{AttemptOrigin, DriftMeasures, EpochReport, Event, EventListener, IgnoreEvents};
+pub use events::{
+    AttemptOrigin, DriftMeasures, EpochReport, Event, EventListener, IgnoreEvents, TrainingUnit,
+};
 pub use io::{
     COALESCE_BYTES_DEFAULT, CacheStats, DiskCache, FetchedParts, ObjectVersion, PlannedReads,
     RangeFetch, RequestListener, StorageClient, StorageLocation, StorageRequest, StorageUsage,

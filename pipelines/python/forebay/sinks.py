@@ -220,14 +220,17 @@ def train(
     start: What the training begins with.
     replay: With `start: last`, the share of the rows of the run before that is learned from again, beside the new
         ones; 0.1 when left out.
-    epochs: How often all rows are seen. Default: 1.
-    batch_rows: Rows of a batch. Default: 8192.
+    epochs: How often all rows are seen. When left out, once, and so often that there are at least 1,000 steps; a
+        training that goes on from an earlier model sees its rows once.
+    batch_rows: Rows of a batch. When left out, 8192; with `epochs` left out too, fewer for fewer than 8,192,000
+        rows: the largest power of two that gives 1,000 steps an epoch, at least 64.
     window_rows: How many rows the shuffle mixes; without it, as many as 512 MiB hold. At least 65536 rows are
         mixed, or as many as 16 MiB hold where these are fewer.
     cache: Keeps what is read of a remote store on a local disk, so that epochs after the first do not read it
         again; the model does not depend on it. Without it, every epoch reads the store.
     seed: Chooses first weights and the order of rows. Default: 0.
-    learning_rate: The learning rate of AdamW, after warming up.
+    learning_rate: The learning rate of AdamW, after warming up. When left out, 0.001; 0.01 for `linear` and
+        `logistic` where `epochs` is left out, too.
     warmup_steps: Steps in which the learning rate grows from nothing. Default: 0.
     decay: What the learning rate does after that. Default: "cosine".
     weight_decay: Which part of themselves, times the learning rate, weights lose per step (embeddings and biases do

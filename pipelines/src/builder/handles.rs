@@ -107,6 +107,11 @@ impl<'p> StepHandle<'p> {
         self.update(|node| node.fit_on = Some(part))
     }
 
+    /// Lets the steps learn from no rows, which is a fault otherwise.
+    pub fn allow_empty(self) -> Self {
+        self.update(|node| node.allow_empty = true)
+    }
+
     /// When the steps learn anew, as in a spec: `weekly`, `7d`, `drift above 0.1`, `never`.
     pub fn refit(self, when: &str) -> Self {
         match forebay_run::parse_refit(when) {

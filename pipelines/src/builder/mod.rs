@@ -190,7 +190,7 @@ impl PipelineBuilder {
     pub fn label(&self, column: impl Into<String>, horizon: impl Into<String>) -> LabelHandle<'_> {
         let label = PredictionLabel {
             column: column.into(),
-            horizon: horizon.into(),
+            horizon: Some(horizon.into()),
             known: Vec::new(),
             at: None,
         };

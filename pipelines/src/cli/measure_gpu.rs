@@ -506,7 +506,7 @@ fn compare_with_cpu(
         hidden: Some(sizes.hidden.to_vec()),
         clip_norm: Some(1.0),
         warmup_steps: 20,
-        batch_rows: sizes.batch_rows,
+        batch_rows: Some(sizes.batch_rows),
         ..TrainConfig::default()
     };
     let GpuTrialSizes {

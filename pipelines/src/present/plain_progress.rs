@@ -146,11 +146,13 @@ impl ProgressLines {
                     step,
                     steps,
                     loss,
+                    unit,
                     ..
                 },
                 Some(pass),
             ) => {
-                pass.message = Some(super::training::step(&sink, epoch, step, steps, loss));
+                let progress = (step, steps, unit);
+                pass.message = Some(super::training::step(&sink, epoch, progress, loss));
             }
             (Event::Eta { seconds_left, .. }, _) => self.seconds_left = Some(seconds_left),
             (Event::PassDone { reused, rows, .. }, pass) => {

@@ -703,6 +703,7 @@ pub(super) fn event_line(event: &Event) -> Option<String> {
         Event::TrainingResumed { sink, step, steps } => {
             format!("{sink}: goes on after step {step} of {steps}")
         }
+        Event::TrainingEpoch { epoch, .. } if !training::is_shown(epoch.epoch) => return None,
         Event::TrainingEpoch {
             sink,
             epoch,
@@ -719,7 +720,7 @@ pub(super) fn event_line(event: &Event) -> Option<String> {
             };
             format!("{sink}: {line} ({seconds:.1} s, waits for {bottleneck}{skipped})")
         }
-        Event::Warning { message } => message.clone(),
+        Event::Warning { message } => format!("warning: {message}"),
         _ => return None,
     })
 }
@@ -774,11 +775,12 @@ impl EventListener for LiveWatch {
                     step,
                     steps,
                     loss,
+                    unit,
                     ..
                 },
                 Some(pass),
             ) => {
-                pass.set_message(training::step(&sink, epoch, step, steps, loss));
+                pass.set_message(training::step(&sink, epoch, (step, steps, unit), loss));
             }
             (Event::Beside { intervals, beside }, _) => {
                 *pass = Some(self.progress.interval_progress(intervals, beside));

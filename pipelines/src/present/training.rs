@@ -1,7 +1,7 @@
 //! Trainings, for people.
 
-use forebay_run::ModelReport;
-use forebay_storage::EpochReport;
+use forebay_run::{BaselineReport, ModelReport};
+use forebay_storage::{EpochReport, TrainingUnit};
 
 use super::units;
 
@@ -9,14 +9,37 @@ use super::units;
 const FALLBACKS_SHOWN: usize = 10;
 
 /// The step that a training is at.
-pub(super) fn step(sink: &str, epoch: u64, step: u64, steps: u64, loss: f64) -> String {
+pub(super) fn step(
+    sink: &str,
+    epoch: u64,
+    (step, steps, unit): (u64, u64, TrainingUnit),
+    loss: f64,
+) -> String {
     let (step, steps) = (units::grouped(step), units::grouped(steps));
-    format!("train {sink}: epoch {epoch}, step {step} of {steps}, loss {loss:.5}")
+    let at = match unit {
+        TrainingUnit::Step => format!("epoch {epoch}, step {step} of {steps}"),
+        TrainingUnit::Round => format!("round {step} of {steps}"),
+        TrainingUnit::Group => format!("group {step} of {steps}"),
+    };
+    format!("train {sink}: {at}, loss {loss:.5}")
+}
+
+/// Whether an epoch has a line of its own: of many epochs, every tenth or hundredth has.
+pub(super) fn is_shown(epoch: u64) -> bool {
+    match epoch {
+        0..10 => true,
+        10..100 => epoch.is_multiple_of(10),
+        _ => epoch.is_multiple_of(100),
+    }
 }
 
 /// What an epoch came to.
 pub(super) fn epoch(report: &EpochReport) -> String {
-    let mut text = format!("epoch {}: loss {:.5}", report.epoch, report.loss);
+    let name = match report.rounds {
+        Some(rounds) => units::counted(rounds, "round"),
+        None => format!("epoch {}", report.epoch),
+    };
+    let mut text = format!("{name}: loss {:.5}", report.loss);
     if !report.validation.is_empty() {
         // Where the loss is one of the metrics, that has the better name.
         let named = report.validation.iter().filter(|(name, _)| *name != "loss");
@@ -62,13 +85,36 @@ pub(super) fn summary(model: &ModelReport) -> String {
             units::counted(models, "model")
         );
     }
-    for report in &learned.epochs {
+    if learned.batch_rows > 0
+        && let Some(last) = learned.epochs.last()
+    {
+        text += &format!(
+            "  {} in {}, batches of {}\n",
+            units::counted(last.step, "step"),
+            units::counted(learned.epochs.len() as u64, "epoch"),
+            units::rows(learned.batch_rows)
+        );
+    }
+    let last = learned.epochs.last().map_or(0, |report| report.epoch);
+    let is_shown = |epoch: u64| is_shown(epoch) || epoch == last || epoch == learned.best_epoch;
+    for report in learned
+        .epochs
+        .iter()
+        .filter(|report| is_shown(report.epoch))
+    {
         let best = learned.epochs.len() > 1 && report.epoch == learned.best_epoch;
         text += &format!(
             "  {}{}\n",
             epoch(report),
             if best { " (taken)" } else { "" }
         );
+    }
+    if let Some(worse) = learned
+        .baseline
+        .as_ref()
+        .and_then(BaselineReport::no_better_than)
+    {
+        text += &format!("  {worse}\n");
     }
     if let Some(groups) = &learned.groups {
         let counts = [

@@ -279,6 +279,7 @@ impl SpecConverter<'_> {
             name,
             input,
             fit_on: wire.fit_on,
+            allow_empty: wire.allow_empty,
             refit,
             steps,
             optional,

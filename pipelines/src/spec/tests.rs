@@ -341,6 +341,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 name: "cleaned".into(),
                 input: NodeInput::From("demand".into()),
                 fit_on: None,
+                allow_empty: false,
                 refit: None,
                 steps: vec![
                     step(
@@ -366,6 +367,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 name: "joined".into(),
                 input: NodeInput::Sql("SELECT * FROM cleaned JOIN prices USING (item_id)".into()),
                 fit_on: None,
+                allow_empty: false,
                 refit: None,
                 steps: vec![],
                 optional: false,
@@ -375,6 +377,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 name: "features".into(),
                 input: NodeInput::Union(vec!["joined".into(), "joined".into()]),
                 fit_on: Some("train".into()),
+                allow_empty: false,
                 refit: None,
                 steps: vec![
                     step(

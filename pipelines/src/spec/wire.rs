@@ -167,6 +167,9 @@ pub(super) struct YamlStep {
     /// The part of the split from which its transforms learn; all rows when absent.
     #[serde(default)]
     pub fit_on: Option<String>,
+    /// Whether its transforms may learn from no rows. Otherwise a statistic of no rows is a fault.
+    #[serde(default)]
+    pub allow_empty: bool,
     /// When its transforms learn anew: `always` (the default), `never`, `weekly`, a duration of the data's time such as
     /// `7d`, `drift above 0.1`, or `30d or drift above 0.1`. Until then what an earlier run learned is in force.
     #[serde(default)]
@@ -239,16 +242,18 @@ fn tolerance() -> f64 {
     1e-6
 }
 
-/// What is predicted, and how long before. Sinks with this column are then checked: a feature that
-/// uses younger data is a fault that names its path.
+/// What is predicted, and how long before. Neither a `feed` nor a training takes this column as a feature. With
+/// `horizon`, sinks with this column are checked: a feature that uses younger data is a fault that names its path.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Label")]
 pub(super) struct YamlLabel {
     /// The column that is predicted, in the row of the time that it is predicted for.
     pub column: String,
-    /// How long before that time: 1d, 12h; a number without a unit counts rows.
-    pub horizon: String,
+    /// How long before that time: 1d, 12h; a number without a unit counts rows. Without it, the ages of features are not
+    /// checked.
+    #[serde(default)]
+    pub horizon: Option<String>,
     /// Columns that are known by then although they tell of the row's time, such as planned prices.
     #[serde(default)]
     pub known: Vec<String>,

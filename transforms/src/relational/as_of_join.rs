@@ -187,6 +187,7 @@ impl Transform for AsOfJoin {
             keys: here.iter().cloned().zip(there.iter().cloned()).collect(),
             matched: None,
             columns,
+            expects_match: true,
             by: JoinBy::Time(as_of),
         })])
     }

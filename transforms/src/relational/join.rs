@@ -358,6 +358,8 @@ impl Join {
             matched,
             columns,
             by: JoinBy::Equality(checks),
+            // An anti join keeps the rows that match none.
+            expects_match: self.how != JoinKind::Anti,
         }
     }
 
@@ -371,7 +373,7 @@ impl Join {
         let (with, there) = (self.with.clone(), self.right_keys().clone());
         let is_unique = self.brings_columns();
         let output = Field::new(row, DataType::UInt32, true);
-        PlanOp::Map(MapOp::fitted(
+        let matching = MapOp::fitted(
             self.on.clone(),
             [output],
             [self.collect_request(keys.to_vec())],
@@ -385,7 +387,12 @@ impl Join {
                     Ok(vec![Arc::new(rows.collect::<UInt32Array>())])
                 }))
             },
-        ))
+        );
+        if self.how == JoinKind::Anti {
+            // It keeps the rows that match none.
+            return PlanOp::Map(matching);
+        }
+        PlanOp::Map(matching.finding_rows())
     }
 
     /// Takes one column of the other table.

@@ -223,6 +223,7 @@ pub fn run(
         name: (*name).to_owned(),
         input: NodeInput::From((*from).to_owned()),
         fit_on: None,
+        allow_empty: false,
         refit: None,
         steps: steps.iter().map(step).collect(),
         optional: false,

@@ -157,26 +157,49 @@ impl GroupFallbacks {
                 fitter.errors_of(models, rows),
             );
         }
-        let Some(column) = &self.column else {
+        if self.column.is_none() {
             return (self.last.clone(), fitter.errors_of(&self.over_all, rows));
-        };
+        }
         let mut all = vec![ErrorSums::default(); fitter.outputs.len()];
-        for (number, (output, model)) in fitter.outputs.iter().zip(&self.over_all).enumerate() {
+        for (number, output) in fitter.outputs.iter().enumerate() {
             for row in 0..rows.rows() {
-                let features = rows.row(row);
-                let result = match column.predict(number, features) {
-                    Some(value) => output.objective.result(value),
-                    None => model.ensemble.predict(features),
-                };
                 all[number].add(
                     output.objective,
-                    result,
+                    self.result_of_all(output, number, rows.row(row)),
                     rows.labels[row],
                     f64::from(rows.weight(row)),
                 );
             }
         }
         (self.last.clone(), all)
+    }
+
+    /// The result of an output for a row of a group without a model of its own.
+    pub fn result(
+        &self,
+        output: &BoostedOutput,
+        number: usize,
+        name: &GroupName,
+        features: RowFeatures<'_>,
+    ) -> f64 {
+        match self.parent(name) {
+            Some((_, models)) => models[number].ensemble.predict(features),
+            None => self.result_of_all(output, number, features),
+        }
+    }
+
+    /// The result of the column that predicts, or of the model over all rows.
+    fn result_of_all(
+        &self,
+        output: &BoostedOutput,
+        number: usize,
+        features: RowFeatures<'_>,
+    ) -> f64 {
+        let column = self.column.as_ref();
+        match column.and_then(|column| column.predict(number, features)) {
+            Some(value) => output.objective.result(value),
+            None => self.over_all[number].ensemble.predict(features),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use super::fallback::{ColumnFallback, GroupFallbacks};
 use super::fit::{FittedGroup, FittedModel};
 use super::model::ErrorSums;
 use super::rows::GroupName;
+use crate::train::metrics::RankSums;
 
 /// Points of the loss curve at most.
 const CURVE_POINTS_MAX: usize = 200;
@@ -48,11 +49,17 @@ pub struct TrainingSummary {
     pub groups: Option<GroupTrainingReport>,
     /// Losses by round of the point forecast over all rows.
     pub curve: Vec<(u64, f64)>,
+    /// Ranks of the validation rows, where the label is a probability.
+    ranks: Option<RankSums>,
 }
 
 impl TrainingSummary {
     /// Of what predicts for groups without a model, and of groups where the training has some.
-    pub fn new(fallbacks: GroupFallbacks, groups: Option<Vec<GroupResult>>) -> TrainingSummary {
+    pub fn new(
+        fallbacks: GroupFallbacks,
+        groups: Option<Vec<GroupResult>>,
+        ranks: Option<RankSums>,
+    ) -> TrainingSummary {
         let GroupFallbacks {
             over_all,
             parents,
@@ -76,6 +83,7 @@ impl TrainingSummary {
             errors,
             groups: None,
             curve,
+            ranks,
         };
         let Some(groups) = groups else { return summary };
         let mut report = GroupTrainingReport {
@@ -163,6 +171,11 @@ impl TrainingSummary {
                 .sum(),
             loss: lost / rows.max(1) as f64,
             learning_rate: config.learning_rate,
+            rounds: self
+                .models
+                .iter()
+                .map(|model| model.ensemble.trees.len() as u64)
+                .max(),
             validation: self.metrics(outputs),
         }
     }
@@ -184,6 +197,17 @@ impl TrainingSummary {
             .first()
             .map(|(_, errors)| errors.metrics())
             .unwrap_or_default();
+        if let Some(ranks) = &self.ranks {
+            // Errors of probabilities against labels of 0 and 1 tell nothing of how well these are told apart.
+            metrics.retain(|name, _| name == "loss");
+            if let Some(loss) = metrics.get("loss").copied() {
+                metrics.insert("log_loss".to_owned(), loss);
+            }
+            let area = ranks.area();
+            if area.is_finite() {
+                metrics.insert("auc".to_owned(), area);
+            }
+        }
         for (quantile, errors) in sums {
             let (Some(quantile), mean) = (quantile, errors.loss / errors.weight) else {
                 continue;

@@ -4,16 +4,19 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Trainer, TrainingContext, TrainingOutput, TrainingReport};
-use forebay_storage::Event;
+use forebay_run::{
+    BaselineReport, NaiveBaseline, Trainer, TrainingContext, TrainingOutput, TrainingReport,
+};
+use forebay_storage::{Event, TrainingUnit};
 use forebay_threads::parallel_map;
 use serde_json::json;
 
 use super::boost::BoostingState;
-use super::config::BoostingConfig;
+use super::config::{BoostedOutput, BoostingConfig};
 use super::encode::{decode_ensembles, encode_ensembles};
 use super::fallback::{ColumnFallback, GroupFallbackKind, GroupFallbacks, group_text};
 use super::fit::{FitThreads, FitWatch, FittedGroup, FittedModel, ModelFitter};
+use super::loss::BoostingLoss;
 use super::model::{BoostingCard, GroupModelCard};
 use super::part::{decode_fits, encode_part};
 use super::partitions::{DividedGroups, GroupDivider, GroupRows, RowShape};
@@ -21,8 +24,10 @@ use super::rows::{GroupName, LabelPolicy, ReadRows, read_rows};
 use super::sample::{sample_group, take_sample};
 use super::steps::{StepFeatures, StepModels};
 use super::summary::{GroupOutcome, GroupResult, TrainingSummary};
-use super::table::FeatureTable;
+use super::table::{FeatureTable, RowFeatures};
 use crate::train::file::{MODEL_FILE, Predictor, write_boosted_model};
+use crate::train::metrics::RankSums;
+use crate::train::rows::naive_places;
 use crate::train::tensors::TensorFile;
 
 /// Changes whenever the same configuration and rows would give another model.
@@ -68,6 +73,8 @@ struct BoostingRun<'a> {
     began: Instant,
     told: Instant,
     skipped: u64,
+    /// The ranks of validation rows, where the label is a probability and the rows count.
+    ranks: Option<RankSums>,
 }
 
 impl<'a> BoostingRun<'a> {
@@ -100,6 +107,7 @@ impl<'a> BoostingRun<'a> {
             began: Instant::now(),
             told: Instant::now(),
             skipped: 0,
+            ranks: None,
         };
         run.recall()?;
         Ok(run)
@@ -216,8 +224,18 @@ impl<'a> BoostingRun<'a> {
             }
             GroupFallbackKind::AllRows | GroupFallbackKind::Parent => None,
         };
-        drop(all);
+        let baseline = self.baseline(&over_all, &all.validate);
         let mut fallbacks = GroupFallbacks::new(over_all, column, &self.config.fallback);
+        let is_ranked = self.config.loss == BoostingLoss::Logistic && validation_rows > 0;
+        if is_ranked && !grouped {
+            self.ranks = Some(RankSums::default());
+            let models = std::mem::take(&mut fallbacks.over_all);
+            self.rank_rows(&all.validate, &|number, _, features| {
+                models[number].ensemble.predict(features)
+            });
+            fallbacks.over_all = models;
+        }
+        drop(all);
         let mut groups = Vec::new();
         if grouped {
             let (divided, above) = (divider.finish()?, parents.finish()?);
@@ -230,14 +248,99 @@ impl<'a> BoostingRun<'a> {
                 }
             }
             let limit = self.course.memory_bytes / 2;
+            // Rows of groups above others are those of the groups.
+            self.ranks = is_ranked.then(RankSums::default);
             groups = self.train_groups(divided, &|_| true, &fallbacks, limit)?;
         }
         let groups = grouped.then_some(groups);
-        self.finish(
-            learn_rows,
-            validation_rows,
-            TrainingSummary::new(fallbacks, groups),
-        )
+        let ranks = self.ranks.take();
+        let summary = TrainingSummary::new(fallbacks, groups, ranks);
+        self.finish(learn_rows, validation_rows, summary, baseline)
+    }
+
+    /// How the constant that all models begin with, and columns that predict by themselves, do on the validation rows.
+    fn baseline(&self, over_all: &[FittedModel], rows: &FeatureTable) -> Option<BaselineReport> {
+        let objective = self.fitter.outputs.first()?.objective;
+        let base = over_all.first()?.ensemble.base;
+        let naive = naive_places(&self.course.rows.features.dense, &self.course.naive);
+        let mut constant = 0.0;
+        let mut total = 0.0;
+        let mut losses = vec![0.0; naive.len()];
+        for row in 0..rows.rows() {
+            let (label, weight) = (rows.labels[row], f64::from(rows.weight(row)));
+            total += weight;
+            constant += weight * objective.value(base, label);
+            for ((_, place), loss) in naive.iter().zip(&mut losses) {
+                let value = rows.row(row).dense[*place];
+                let result = if value.is_nan() {
+                    base
+                } else {
+                    objective.result(value)
+                };
+                *loss += weight * objective.value(result, label);
+            }
+        }
+        let naive = naive.into_iter().zip(losses);
+        let naive = naive.map(|((column, _), loss)| NaiveBaseline {
+            column,
+            loss: loss / total,
+        });
+        (total > 0.0).then(|| BaselineReport {
+            loss: f64::NAN,
+            constant: constant / total,
+            naive: naive.min_by(|a, b| a.loss.total_cmp(&b.loss)),
+        })
+    }
+
+    /// Adds the results of the point forecasts for some rows to the ranks, where these are counted.
+    fn rank_rows(
+        &mut self,
+        rows: &FeatureTable,
+        result: &dyn Fn(usize, &BoostedOutput, RowFeatures<'_>) -> f64,
+    ) {
+        let Some(ranks) = &mut self.ranks else {
+            return;
+        };
+        let points = self.fitter.outputs.iter().enumerate();
+        for (number, output) in points.filter(|(_, output)| output.quantile.is_none()) {
+            // A row counts once for each step that it could be predicted for.
+            let times = output.features.as_ref().map_or(1, |own| own.steps) as f64;
+            for row in 0..rows.rows() {
+                let value = result(number, output, rows.row(row));
+                let weight = times * f64::from(rows.weight(row));
+                ranks.add(value as f32, f64::from(rows.labels[row]), weight);
+            }
+        }
+    }
+
+    /// Adds the validation rows of groups to the ranks, where these are counted.
+    fn rank_groups(
+        &mut self,
+        groups: &[(u32, GroupRows)],
+        names: &[GroupName],
+        outcomes: &[GroupOutcome],
+        fallbacks: &GroupFallbacks,
+    ) {
+        if self.ranks.is_none() {
+            return;
+        }
+        for ((number, rows), outcome) in groups.iter().zip(outcomes) {
+            let name = &names[*number as usize];
+            match outcome {
+                GroupOutcome::Fitted(FittedGroup { models, .. }) => {
+                    let sampled = sample_group(rows, self.config.sample_rows);
+                    let rows = &sampled.as_ref().unwrap_or(rows).validate;
+                    self.rank_rows(rows, &|number, _, features| {
+                        models[number].ensemble.predict(features)
+                    });
+                }
+                GroupOutcome::Fallback { .. } => {
+                    self.rank_rows(&rows.validate, &|number, output, features| {
+                        fallbacks.result(output, number, name, features)
+                    });
+                }
+            }
+        }
     }
 
     /// Trains the groups above those that have too few rows: of each the nearest that has enough.
@@ -286,6 +389,7 @@ impl<'a> BoostingRun<'a> {
             own.retain(|(number, _)| wanted(&divided.names[*number as usize]));
             if let Some(slots) = slots {
                 let outcomes = self.train_on_workers(&own, &divided.names, fallbacks, slots)?;
+                self.rank_groups(&own, &divided.names, &outcomes, fallbacks);
                 groups.extend(group_results(&divided, &own, outcomes));
                 continue;
             }
@@ -294,6 +398,7 @@ impl<'a> BoostingRun<'a> {
             for chunk in own.chunks(PART_GROUPS) {
                 let outcomes = self.train_chunk(chunk, &divided.names, fallbacks, side_by_side)?;
                 self.keep_part(&outcomes)?;
+                self.rank_groups(chunk, &divided.names, &outcomes, fallbacks);
                 groups.extend(group_results(&divided, chunk, outcomes));
                 let (done, all) = (groups.len() as u64, divided.names.len() as u64);
                 self.tell(
@@ -543,8 +648,7 @@ impl<'a> BoostingRun<'a> {
             self.course.emit(step_event(
                 self.course,
                 self.config.learning_rate,
-                round,
-                rounds,
+                (round, rounds, TrainingUnit::Group),
                 loss,
             ));
         }
@@ -555,8 +659,13 @@ impl<'a> BoostingRun<'a> {
         rows: u64,
         validation_rows: u64,
         summary: TrainingSummary,
+        baseline: Option<BaselineReport>,
     ) -> Result<TrainingOutput> {
         let epoch = summary.epoch(self.config, &self.fitter.outputs);
+        let baseline = baseline.and_then(|baseline| {
+            let loss = epoch.validation.get("loss").copied()?;
+            Some(BaselineReport { loss, ..baseline })
+        });
         self.course.emit(Event::TrainingEpoch {
             sink: self.course.sink().to_owned(),
             epoch: epoch.clone(),
@@ -588,6 +697,8 @@ impl<'a> BoostingRun<'a> {
             parameters: summary.parameters(),
             epochs: vec![epoch],
             best_epoch: 0,
+            batch_rows: 0,
+            baseline,
             curve: summary.curve,
             step_models: self.steps.as_ref().map(|steps| steps.count() as u64),
             groups: summary.groups,
@@ -697,8 +808,9 @@ impl FitWatch for OverAllWatch<'_> {
         if self.told.elapsed() >= REPORT_INTERVAL {
             self.told = Instant::now();
             let loss = state.losses.last().copied().unwrap_or_default();
+            let progress = (round, self.rounds, TrainingUnit::Round);
             self.course
-                .emit(step_event(self.course, self.rate, round, self.rounds, loss));
+                .emit(step_event(self.course, self.rate, progress, loss));
         }
         stop
     }
@@ -740,8 +852,7 @@ fn encode_state(id: &str, state: &BoostingState) -> Result<Vec<u8>> {
 fn step_event(
     course: &TrainingContext<'_>,
     learning_rate: f64,
-    step: u64,
-    steps: u64,
+    (step, steps, unit): (u64, u64, TrainingUnit),
     loss: f64,
 ) -> Event {
     Event::TrainingStep {
@@ -751,5 +862,6 @@ fn step_event(
         steps,
         loss,
         learning_rate,
+        unit,
     }
 }

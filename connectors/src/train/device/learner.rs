@@ -121,7 +121,7 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
         precision: Precision,
         state: &TrainingState,
     ) -> Result<DeviceLearner<'a, D>> {
-        let plan = DeviceModelShape::new(&state.shape, config.batch_rows)?;
+        let plan = DeviceModelShape::new(&state.shape, config.rows_per_batch())?;
         let program = device.load_program(precision)?;
         let buffers = DeviceBuffers::new(device, &plan, precision)?;
         // From here on, the learner waits for the device before its memory goes, also where the rest fails.

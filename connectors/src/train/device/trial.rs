@@ -150,8 +150,8 @@ impl DeviceTrial {
         };
         let mut config =
             FeedOptions::new(vec![Arc::new(rows)], features, SampleOrder::sequential());
-        (config.batch_rows, config.last) = (self.train.batch_rows, RemainderPolicy::Short);
-        (config.epochs, config.threads) = (u64::from(self.train.epochs), self.threads);
+        (config.batch_rows, config.last) = (self.train.rows_per_batch(), RemainderPolicy::Short);
+        (config.epochs, config.threads) = (u64::from(self.train.epoch_count()), self.threads);
         config.allocator = slots.unwrap_or(config.allocator);
         Feed::start(config)
     }
@@ -220,7 +220,8 @@ impl DeviceTrial {
     ) -> Result<TrialOutcome> {
         let mut feed = self.feed(engine.slot_allocator())?;
         let rows = (self.block_rows * self.blocks) as u64;
-        let steps = rows.div_ceil(u64::from(self.train.batch_rows)) * u64::from(self.train.epochs);
+        let steps = rows.div_ceil(u64::from(self.train.rows_per_batch()))
+            * u64::from(self.train.epoch_count());
         let mut state = TrainingState::initial(shape.clone(), self.train.seed);
         let mut losses = Vec::new();
         let mut step = 0;
@@ -293,10 +294,10 @@ fn trials() -> [DeviceTrial; 2] {
         threads: 1,
     };
     let common = TrainConfig {
-        batch_rows: 64,
-        epochs: 4,
+        batch_rows: Some(64),
+        epochs: Some(4),
         seed: 11,
-        learning_rate: 0.05,
+        learning_rate: Some(0.05),
         ..TrainConfig::default()
     };
     let layers = TrainConfig {

@@ -1,7 +1,7 @@
 //! The files of an output, grouped in shards.
 
 use forebay_model::{ChangeKind, ContentId, RelativePath, Result, RowChange, RowLedger};
-use forebay_plan::RowCounts;
+use forebay_plan::{JoinsMet, RowCounts};
 use forebay_storage::{StorageClient, StorageLocation};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -60,6 +60,9 @@ pub struct Shard {
     /// The steps that removed, added and changed rows. Shards of earlier versions have none.
     #[serde(default, skip_serializing_if = "RowLedger::is_empty")]
     pub changes: RowLedger,
+    /// What joins found for its rows.
+    #[serde(default, skip_serializing_if = "JoinsMet::is_empty")]
+    pub joins: JoinsMet,
     /// In row order.
     pub files: Vec<OutputFile>,
 }
@@ -89,6 +92,7 @@ impl Shard {
             skipped: 0,
             without_history: self.rows_without_history,
             changes: self.attributed_changes(),
+            joins: self.joins,
         }
     }
 
@@ -115,6 +119,7 @@ impl Shard {
         self.rows_crossed += other.rows_crossed;
         self.rows_without_history += other.rows_without_history;
         self.changes.add(&other.changes);
+        self.joins.add(other.joins);
         self.files.extend(other.files);
         self
     }

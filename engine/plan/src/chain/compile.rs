@@ -9,7 +9,7 @@ use forebay_window::{WindowFunction, WindowOutput, WindowStat};
 
 use super::{
     ChainAction, ChainContext, ChainInstruction, ChainPath, ChainWindow, ColumnTap, CountedChange,
-    LabeledAction, OpChain, WindowAction, reads, writes,
+    JoinOutputs, LabeledAction, OpChain, WindowAction, reads, writes,
 };
 use crate::future::is_hidden;
 use crate::op::{MapOp, PredictionFeedback, RowMark, WindowOp};
@@ -22,6 +22,17 @@ enum PathOutputs {
     All,
     /// No taps: only the window state advances.
     Nothing,
+}
+
+/// The outputs of a join that is expected to find rows.
+fn join_outputs(op: &BoundOp) -> Option<JoinOutputs> {
+    match &op.op {
+        PlanOp::Join(join) if join.expects_match => Some(JoinOutputs {
+            bit: op.join_bit(),
+            has_flag: join.matched.is_some(),
+        }),
+        _ => None,
+    }
 }
 
 impl OpChain {
@@ -169,6 +180,7 @@ impl ChainBuilder {
                     writes,
                     marks: map.marks.clone(),
                     value_counts: map.value_counts.clone(),
+                    join: map.finds_rows.then(|| op.join_bit()),
                 }
             }
             PlanOp::Keep(keep) => ChainAction::Keep {
@@ -335,6 +347,7 @@ impl ChainBuilder {
                 writes,
                 emit: Vec::new(),
                 nullable: nullable.to_vec(),
+                join: join_outputs(op),
             },
         );
     }

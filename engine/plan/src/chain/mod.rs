@@ -51,6 +51,42 @@ pub struct RowCounts {
     /// The steps that removed and added these rows, and changes of values. Its sum is that of the counts above.
     #[serde(default, skip_serializing_if = "RowLedger::is_empty")]
     pub changes: RowLedger,
+    /// What joins found.
+    #[serde(default, skip_serializing_if = "JoinsMet::is_empty")]
+    pub joins: JoinsMet,
+}
+
+/// Which joins looked for rows, and which found one: a bit for each join.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinsMet {
+    /// Joins that looked for rows.
+    pub tried: u64,
+    /// Those of them that found one.
+    pub met: u64,
+}
+
+impl JoinsMet {
+    /// Whether no join looked for rows.
+    pub fn is_empty(&self) -> bool {
+        self.tried == 0
+    }
+
+    /// Adds what joins found for other rows.
+    pub fn add(&mut self, other: JoinsMet) {
+        self.tried |= other.tried;
+        self.met |= other.met;
+    }
+
+    /// Adds what one join found.
+    pub fn record(&mut self, bit: u64, is_met: bool) {
+        self.tried |= bit;
+        self.met |= if is_met { bit } else { 0 };
+    }
+
+    /// Whether a join looked for rows and found none.
+    pub fn is_unmet(&self, bit: u64) -> bool {
+        self.tried & bit != 0 && self.met & bit == 0
+    }
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -68,6 +104,7 @@ impl RowCounts {
         self.skipped += other.skipped;
         self.without_history += other.without_history;
         self.changes.add(&other.changes);
+        self.joins.add(other.joins);
     }
 
     /// The rows that come out.
@@ -111,6 +148,8 @@ enum ChainAction {
         writes: Vec<usize>,
         marks: Vec<RowMark>,
         value_counts: Vec<ValueCount>,
+        /// The bit of a join whose rows it finds.
+        join: Option<u64>,
     },
     Keep {
         kernel: ColumnKernel,
@@ -129,6 +168,7 @@ enum ChainAction {
         emit: Vec<bool>,
         /// For each output that is null where a window found no value, the step of the window.
         nullable: Vec<Option<OpId>>,
+        join: Option<JoinOutputs>,
     },
     Give {
         want: usize,
@@ -136,6 +176,15 @@ enum ChainAction {
         part: Option<usize>,
         marks_unfound: bool,
     },
+}
+
+/// The outputs of a join.
+#[derive(Debug, Clone, Copy)]
+struct JoinOutputs {
+    /// Its bit in [`JoinsMet`].
+    bit: u64,
+    /// Whether the first column is a flag that tells which rows it found.
+    has_flag: bool,
 }
 
 #[derive(Clone)]

@@ -10,7 +10,9 @@ use forebay_model::{
 };
 use forebay_window::InputRows;
 
-use super::{ChainAction, ChainInstruction, ChainPath, OpChain, RowCounts, WindowAction};
+use super::{
+    ChainAction, ChainInstruction, ChainPath, JoinOutputs, OpChain, RowCounts, WindowAction,
+};
 use crate::op::ExpandedRows;
 use crate::{Carry, OpId};
 
@@ -137,6 +139,11 @@ impl WindowAction {
     }
 }
 
+/// Whether a column has a value.
+fn holds_value(column: &ArrayRef) -> bool {
+    column.logical_null_count() < column.len()
+}
+
 /// A note with the rows of a chunk in which a panic occurred.
 fn row_range_note(chunk: &Chunk) -> String {
     let end = chunk.first_row + (chunk.batch.num_rows() as u64).saturating_sub(1);
@@ -249,9 +256,13 @@ impl ChainInstruction {
                 writes,
                 marks,
                 value_counts,
+                join,
             } => {
                 let inputs = load(registers, reads)?;
                 let mut outputs = kernel(&inputs, *rows)?;
+                if let Some(bit) = join.filter(|_| *rows > 0) {
+                    counts.joins.record(bit, outputs.iter().any(holds_value));
+                }
                 let marked = outputs.split_off(outputs.len().min(writes.len()));
                 if marked.len() != marks.len() {
                     return Err(Fault::internal(
@@ -281,8 +292,16 @@ impl ChainInstruction {
                 writes,
                 emit,
                 nullable,
+                join,
             } => {
                 let outputs = carry.take_precomputed(*op, *rows, emit)?;
+                if let Some(JoinOutputs { bit, has_flag }) = join.filter(|_| *rows > 0) {
+                    let is_met = match outputs.first().filter(|_| has_flag) {
+                        Some(flag) => condition_mask(std::slice::from_ref(flag))?.true_count() > 0,
+                        None => outputs.iter().any(holds_value),
+                    };
+                    counts.joins.record(bit, is_met);
+                }
                 state.mark_unfound(&outputs, emit, nullable);
                 store(
                     &mut state.registers,

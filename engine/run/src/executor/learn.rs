@@ -46,6 +46,7 @@ impl RunExecutor<'_> {
         report.count(&result.counts);
         // Several chains of a lane may change the same rows: the sums of outputs have no part of these.
         report.changes = RowLedger::default();
+        self.joins.add(result.counts.joins);
         report.rows_kept = result.rows_kept;
         self.assemble_early()?;
         self.store.put_learn_record(pass, &result.kept)

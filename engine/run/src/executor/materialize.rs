@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use forebay_cluster::QueryRows;
 use forebay_commit::{
@@ -16,7 +16,8 @@ use forebay_execute::{
 };
 use forebay_model::{ContentId, Fault, Result};
 use forebay_plan::{
-    BaseDataset, FutureSeries, GatherBy, GatherOp, NodeFlow, OpId, Pass, PassWork, PlanOp, Program,
+    BaseDataset, FutureSeries, GatherBy, GatherOp, JoinsMet, NodeFlow, OpId, Pass, PassWork,
+    PlanOp, Program,
 };
 use forebay_storage::{Sink, StorageLocation, literal_path};
 use serde_json::{Value, json};
@@ -33,6 +34,37 @@ struct GatheredRows {
     manifest: Manifest,
     /// What their groups were learned of, for an aggregate over a history.
     learned: LearnResult,
+    /// What a join found whose rows these are.
+    joins: JoinsMet,
+}
+
+/// The columns that a join brings, and whether one of them has a value.
+struct JoinedColumns {
+    /// The place of the first of them.
+    first: usize,
+    is_met: bool,
+}
+
+impl JoinedColumns {
+    /// Of the rows of a gather, where a join makes them.
+    fn of(op: &PlanOp) -> Option<JoinedColumns> {
+        match op {
+            PlanOp::Gather(GatherOp {
+                lower: GatherBy::Join { join, .. },
+                schema,
+                ..
+            }) => Some(JoinedColumns {
+                first: schema.fields().len().saturating_sub(join.columns.len()),
+                is_met: false,
+            }),
+            _ => None,
+        }
+    }
+
+    fn look_at(&mut self, batch: &RecordBatch) {
+        let mut brought = batch.columns().iter().skip(self.first);
+        self.is_met |= brought.any(|column| column.logical_null_count() < column.len());
+    }
 }
 
 /// Where the rows of a gather come from.
@@ -61,6 +93,7 @@ struct GatherWriter<'a> {
     waiting: Vec<RecordBatch>,
     rows: usize,
     bytes: usize,
+    joined: Option<JoinedColumns>,
     session: &'a Session,
 }
 
@@ -102,6 +135,9 @@ impl QueryRows for GatherWriter<'_> {
 
     fn take(&mut self, batch: RecordBatch) -> Result<()> {
         self.session.interrupt.check()?;
+        if let Some(joined) = &mut self.joined {
+            joined.look_at(&batch);
+        }
         self.rows += batch.num_rows();
         self.bytes += batch.get_array_memory_size();
         self.waiting.push(batch);
@@ -160,7 +196,12 @@ impl RunExecutor<'_> {
             let workers = run.cluster_for(run.pass_index, &windows);
             run.write_gathered(op, pass, &place, workers)
         })?;
-        let GatheredRows { manifest, learned } = written;
+        let GatheredRows {
+            manifest,
+            learned,
+            joins,
+        } = written;
+        self.joins.add(joins);
         report.count(&manifest.counts());
         report.rows_kept = learned.rows_kept;
         report.rows_out = manifest.rows;
@@ -215,6 +256,7 @@ impl RunExecutor<'_> {
             waiting: Vec::new(),
             rows: 0,
             bytes: 0,
+            joined: JoinedColumns::of(&self.program.bound.ops[op].op),
             session,
         };
         let gather = self.materialize_pass();
@@ -235,6 +277,10 @@ impl RunExecutor<'_> {
             rows: total,
             counts,
         } = gathered;
+        let mut joins = learned.counts.joins;
+        if let Some(joined) = &files.joined {
+            joins.record(self.program.bound.ops[op].join_bit(), joined.is_met);
+        }
         let shard = new_shard(pass, Vec::new(), counts, files.finish()?);
         let manifest = Manifest::new(pass, &schema, vec![shard])?;
         if manifest.rows != total {
@@ -243,7 +289,11 @@ impl RunExecutor<'_> {
                 manifest.rows
             )));
         }
-        Ok(GatheredRows { manifest, learned })
+        Ok(GatheredRows {
+            manifest,
+            learned,
+            joins,
+        })
     }
 
     pub fn materialize_pass(&self) -> MaterializePass<'_> {

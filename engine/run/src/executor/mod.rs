@@ -2,12 +2,16 @@
 
 mod aggregate;
 mod artifact;
+mod empty_statistics;
+mod extra_statistics;
 mod inspect;
 mod learn;
 mod materialize;
+mod part_counts;
 mod publish;
 mod row_order;
 mod row_sums;
+mod unmet_joins;
 mod write;
 
 pub(crate) use aggregate::{GroupProgram, GroupStates};
@@ -24,7 +28,7 @@ use forebay_execute::{
     ClusterHandle, IntervalFilter, PassContext, RunState, SortedOutputs, WriteResult,
 };
 use forebay_model::{ContentId, Finding, Interval, Pipeline, Result, RowSum};
-use forebay_plan::{OpId, Pass, PassWork, Program, SinkWork};
+use forebay_plan::{JoinsMet, OpId, Pass, PassWork, Program, SinkWork};
 use forebay_storage::{BackgroundTask, BackgroundTasks, Event, ScratchDir};
 use forebay_threads::lock;
 
@@ -48,6 +52,8 @@ pub(crate) struct RunExecutor<'a> {
     pub report: Vec<PassReport>,
     /// The rows of intermediate datasets, from the sources on.
     pub row_sums: BTreeMap<OpId, RowSum>,
+    /// What joins found.
+    pub joins: JoinsMet,
     /// The future rows that passes made.
     pub future: Vec<FutureReport>,
     pub deadline: Option<DeadlinePlan<'a>>,
@@ -112,6 +118,7 @@ impl<'a> RunExecutor<'a> {
             state,
             report: Vec::new(),
             row_sums: BTreeMap::new(),
+            joins: JoinsMet::default(),
             future: Vec::new(),
             deadline: None,
             trainings: 0,
@@ -225,6 +232,7 @@ impl<'a> RunExecutor<'a> {
             let done = match &pass.work {
                 PassWork::Learn(work) => self
                     .run_learn(work, pass.id, &recorded, &mut report)
+                    .and_then(|()| self.check_statistics(work))
                     .map(|()| None),
                 PassWork::Gather(op) => self
                     .run_gather(*op, pass.id, gathers.contains(op), &mut report)

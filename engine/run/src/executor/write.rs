@@ -42,6 +42,7 @@ impl RunExecutor<'_> {
             }
         };
         let mut counts = manifest.counts();
+        self.joins.add(counts.joins);
         if report.reused {
             report.rows_kept = counts.input;
         }

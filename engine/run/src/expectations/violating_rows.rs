@@ -1,21 +1,16 @@
 //! Finds the first rows that violate expectations, by one more read of the columns of their rules.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::AsArray;
 use arrow::datatypes::UInt64Type;
 use forebay_analyze::{FileRowKeys, FirstRows};
-use forebay_execute::RunState;
-use forebay_model::{Dataset, Fault, Finding, Result, RowKeys};
-use forebay_plan::{
-    AnalyzerId, AnalyzerRequest, BaseDataset, BoundAnalyzer, ViolatingRow, compile_analyzers,
-};
-use forebay_storage::IgnoreEvents;
+use forebay_model::{Dataset, Finding, Result, RowKeys};
+use forebay_plan::{AnalyzerId, AnalyzerRequest, BaseDataset, BoundAnalyzer, ViolatingRow};
 use indexmap::IndexMap;
 
 use crate::executor::RunExecutor;
-use crate::session::{Session, datasets};
 
 /// Rows that a fault names.
 const ROWS_SHOWN: usize = 10;
@@ -87,21 +82,19 @@ impl RunExecutor<'_> {
         if asks.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let mut bound = self.program.bound.clone();
-        let (mut copies, mut files) = (BTreeMap::new(), BTreeMap::new());
+        let (mut copies, mut files) = (Vec::new(), Vec::new());
         for ask in asks {
             let question = &self.program.bound.asks[*ask];
-            let sources = question
-                .streams
-                .iter()
-                .map(|stream| match &bound.bases[stream.base] {
+            let sources = question.streams.iter().map(|stream| {
+                match &self.program.bound.bases[stream.base] {
                     BaseDataset::Source(name) => self
                         .state
                         .sources
                         .get(name)
                         .map(|source| source.dataset.as_ref()),
                     BaseDataset::Gathered(_) => None,
-                });
+                }
+            });
             let Some(datasets) = sources.collect::<Option<Vec<&Dataset>>>() else {
                 continue;
             };
@@ -114,56 +107,16 @@ impl RunExecutor<'_> {
                 analyzer: Arc::new(analyzer),
                 ..question.ask.clone()
             };
-            copies.insert(*ask, bound.asks.len());
-            files.insert(*ask, own);
-            bound.asks.push(BoundAnalyzer {
+            copies.push(BoundAnalyzer {
                 ask: request,
                 ..question.clone()
             });
+            files.push((*ask, own));
         }
-        if copies.is_empty() {
-            return Ok(BTreeMap::new());
-        }
-        let wanted: BTreeSet<AnalyzerId> = copies.values().copied().collect();
-        let findings = self.state.findings.clone();
-        let program = compile_analyzers(
-            self.pipeline,
-            bound,
-            &datasets(&self.state.sources),
-            wanted,
-            &mut |_, state| Ok(findings.contains_key(&state)),
-        )?;
-        let state = RunState {
-            sources: self.state.sources.clone(),
-            findings,
-            ..RunState::default()
-        };
-        let watch = Arc::new(IgnoreEvents);
-        let session = Session {
-            turn: None,
-            cluster: None,
-            carried: None,
-            watch,
-            ..self.session.clone()
-        };
-        let run = RunExecutor::new(
-            &session,
-            self.pipeline,
-            self.store.clone(),
-            self.scratch.clone(),
-            program,
-            state,
-        );
-        let run = run.learn_only()?;
+        let findings = self.learn_extra(copies)?;
         let mut rows = BTreeMap::new();
-        for (ask, copy) in copies {
-            let files = files
-                .get(&ask)
-                .ok_or_else(|| Fault::internal("rows of no file"))?;
-            rows.insert(
-                ask,
-                files.rows(run.state.finding(&run.program, copy)?.as_ref())?,
-            );
+        for ((ask, files), finding) in files.into_iter().zip(findings) {
+            rows.insert(ask, files.rows(&finding)?);
         }
         Ok(rows)
     }

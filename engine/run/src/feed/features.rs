@@ -1,29 +1,18 @@
 //! Which columns a batch consists of.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::datatypes::{DataType, Schema, TimeUnit};
 use forebay_feed::{
     BatchFeatures, FeatureColumn, FeatureField, FeedConfig, FeedSeries, SequenceOptions,
 };
 use forebay_model::{Fault, Pipeline, Result, codes, type_words};
-use forebay_plan::{BoundPipeline, PlanOp, unknown_column};
+use forebay_plan::{BoundPipeline, ID_STEPS, PlanOp, step_kind, unknown_column};
 
 use crate::deadline::parse_duration;
 
 /// The column that the blocks of sequences add.
 const DELIVERED: &str = "delivered";
-
-/// Steps whose integers are names, not amounts.
-const IDS: &[&str] = &[
-    "vocabulary",
-    "ordinal",
-    "hash_bucket",
-    "cross",
-    "bucketize",
-    "k_bins",
-    "apply_buckets",
-];
 
 /// The features that the configuration names; where it names none, the defaults.
 pub(crate) fn choose_features(
@@ -42,6 +31,7 @@ pub(crate) fn choose_features(
         .chain(config.categorical.iter().flatten());
     let beside = config.beside.iter().map(String::as_str);
     let named: BTreeSet<&str> = named.map(FeatureColumn::column).chain(beside).collect();
+    let mut faults = label_among_features(label.as_ref(), config);
     let ids = id_columns(bound);
     let free = schema
         .fields()
@@ -77,7 +67,6 @@ pub(crate) fn choose_features(
                 .collect(),
         )
     });
-    let mut faults = Vec::new();
     let mut fields = |features: &[FeatureColumn], missing: Option<f64>| -> Vec<FeatureField> {
         let fields = features
             .iter()
@@ -236,6 +225,68 @@ fn parse_ticks(text: &str, time: &str, data_type: &DataType) -> Result<i64> {
     })
 }
 
+/// A fault for each list of features that names the label.
+fn label_among_features(label: Option<&FeatureColumn>, config: &FeedConfig) -> Vec<Fault> {
+    let Some(label) = label.map(FeatureColumn::column) else {
+        return Vec::new();
+    };
+    let lists = [
+        ("dense", &config.dense),
+        ("categorical", &config.categorical),
+    ];
+    let mut faults = Vec::new();
+    for (field, features) in lists {
+        let mut names = features.iter().flatten().map(FeatureColumn::column);
+        if names.any(|name| name == label) {
+            let message =
+                format!("`{label}` is the label, and `{field}` lists it among the features");
+            let hint = format!("take it out of `{field}`; a `lag` of it may stay");
+            faults.push(
+                Fault::new(codes::LEAKAGE, message)
+                    .column(label)
+                    .field(field)
+                    .hint(hint),
+            );
+        }
+    }
+    faults
+}
+
+/// Refuses the label of a training among the features of a feed that names no label.
+pub(crate) fn refuse_predicted_features(
+    features: &BatchFeatures,
+    predicted: &BTreeMap<String, String>,
+) -> Result<()> {
+    if features.label.is_some() {
+        return Ok(());
+    }
+    let lists = [
+        ("dense", &features.dense),
+        ("categorical", &features.categorical),
+    ];
+    let mut faults = Vec::new();
+    for (list, fields) in lists {
+        for field in fields {
+            let Some(training) = predicted.get(&field.column) else {
+                continue;
+            };
+            let column = &field.column;
+            let message = format!(
+                "`{column}` is the label of `{training}`, and the feed has it among its `{list}` features"
+            );
+            let hint = format!(
+                "declare `label: {{ column: {column} }}`, or name the feed's columns: `label`, `dense`, `categorical`"
+            );
+            faults.push(
+                Fault::new(codes::LEAKAGE, message)
+                    .column(column)
+                    .hint(hint),
+            );
+        }
+    }
+    Fault::combine(faults).map_or(Ok(()), Err)
+}
+
 /// The label of the pipeline, where these rows have it.
 fn default_label(pipeline: &Pipeline, schema: &Schema) -> Option<FeatureColumn> {
     let column = &pipeline.label.as_ref()?.column;
@@ -247,12 +298,10 @@ fn default_label(pipeline: &Pipeline, schema: &Schema) -> Option<FeatureColumn> 
 
 /// Columns that steps made which give ids.
 fn id_columns(bound: &BoundPipeline) -> BTreeSet<&String> {
-    let made = bound.ops.iter().filter(|op| {
-        op.label
-            .rsplit('.')
-            .next()
-            .is_some_and(|kind| IDS.contains(&kind))
-    });
+    let made = bound
+        .ops
+        .iter()
+        .filter(|op| ID_STEPS.contains(&step_kind(op)));
     let fields = made.flat_map(|op| match &op.op {
         PlanOp::Map(map) => map.writes.as_slice(),
         _ => &[],

@@ -333,7 +333,10 @@ impl Session {
 }
 
 /// Which step or source, and which part of the split.
-fn feed_rows(pipeline: &Pipeline, config: &FeedConfig) -> Result<(String, Option<String>)> {
+pub(crate) fn feed_rows(
+    pipeline: &Pipeline,
+    config: &FeedConfig,
+) -> Result<(String, Option<String>)> {
     let sink = pipeline
         .sinks
         .iter()
@@ -415,6 +418,8 @@ impl FeedPlanner<'_> {
         };
         let features =
             features::choose_features(self.pipeline, self.bound(), &schema, self.config)?;
+        let predicted = self.session.predicted_labels(self.pipeline, &sink.from);
+        features::refuse_predicted_features(&features, &predicted)?;
         let (from, fingerprint) = match &committed {
             Some(committed) => (FeedOrigin::Output(committed.sink.clone()), committed.id),
             None => (FeedOrigin::Sources, pass),

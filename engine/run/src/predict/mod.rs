@@ -153,10 +153,7 @@ impl Session {
                 }));
             }
             let future = future_of(bound, &sink.from)?;
-            check_horizon(
-                future,
-                pipeline.label.as_ref().map(|label| label.horizon.as_str()),
-            )?;
+            check_horizon(future, declared_horizon(pipeline))?;
             for column in &config.columns {
                 if future.source.field_with_name(column).is_err() {
                     return Err(unknown_column(column, &future.source));
@@ -220,7 +217,7 @@ impl Session {
             forecast: Some(ForecastColumns {
                 columns: config.columns.clone(),
                 artifact: model.artifact.clone(),
-                horizon: pipeline.label.as_ref().map(|label| label.horizon.clone()),
+                horizon: declared_horizon(pipeline).map(str::to_owned),
             }),
         };
         let input = NodeInput::From(sink.from.clone());
@@ -429,6 +426,11 @@ impl RunExecutor<'_> {
         }
         Ok(())
     }
+}
+
+/// How far ahead the label of a pipeline is predicted, if it says so.
+pub(crate) fn declared_horizon(pipeline: &Pipeline) -> Option<&str> {
+    pipeline.label.as_ref()?.horizon.as_deref()
 }
 
 /// Refuses to compare forecasts with the values that came where the model's label has other units than these.

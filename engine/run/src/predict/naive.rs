@@ -183,7 +183,7 @@ fn naive_node(
     let naive = SeasonalNaive {
         id,
         columns,
-        horizon: Some(label.horizon.clone()),
+        horizon: label.horizon.clone(),
         quantiles: Vec::new(),
     };
     Ok((
@@ -357,6 +357,7 @@ impl Session {
             nothing_new: false,
             deadline: None,
             ladder,
+            warnings: Vec::new(),
             spilled_bytes: scratch.spilled_bytes(),
             storage: None,
         })

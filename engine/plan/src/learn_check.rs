@@ -1,0 +1,173 @@
+//! Steps that learn from rows or columns that they should not: warnings of `check` and of runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_model::{Fault, Pipeline, PipelineNode, codes};
+
+use crate::{BoundAnalyzer, BoundOp, BoundPipeline, OpStream, PlanOp};
+
+/// Steps whose integers are names, not amounts.
+pub const ID_STEPS: [&str; 7] = [
+    "vocabulary",
+    "ordinal",
+    "hash_bucket",
+    "cross",
+    "bucketize",
+    "k_bins",
+    "apply_buckets",
+];
+
+/// Those of them whose integers have no order.
+const UNORDERED_ID_STEPS: [&str; 4] = ["vocabulary", "ordinal", "hash_bucket", "cross"];
+
+/// Steps that compute with the distances of values.
+const SCALING_STEPS: [&str; 7] = [
+    "standardize",
+    "min_max",
+    "robust_scale",
+    "quantiles",
+    "bucketize",
+    "k_bins",
+    "log1p",
+];
+
+/// The name of the transform of an operation.
+pub fn step_kind(op: &BoundOp) -> &str {
+    op.label.rsplit('.').next().unwrap_or_default()
+}
+
+impl BoundAnalyzer {
+    /// Whether it computes a statistic of the rows of its own step that later runs and servings apply.
+    pub fn is_statistic(&self) -> bool {
+        self.ask.of.is_none() && !self.ask.per_run
+    }
+}
+
+/// Nodes that learn from the rows of all parts of a split.
+pub fn unfitted_steps(pipeline: &Pipeline, bound: &BoundPipeline) -> Vec<Fault> {
+    let Some(split) = &pipeline.split else {
+        return Vec::new();
+    };
+    let parts = split.parts();
+    let (Some(first), true) = (parts.first(), parts.len() > 1) else {
+        return Vec::new();
+    };
+    let mut warnings = Vec::new();
+    for node in pipeline
+        .nodes
+        .iter()
+        .filter(|node| node.fit_on.is_none() && is_divided(bound, node))
+    {
+        let steps = learning_steps(bound, node);
+        if steps.is_empty() {
+            continue;
+        }
+        let verb = if steps.len() == 1 { "learns" } else { "learn" };
+        let steps: Vec<String> = steps.iter().map(|step| format!("`{step}`")).collect();
+        let others: Vec<String> = parts[1..].iter().map(|part| format!("`{part}`")).collect();
+        let message = format!(
+            "{} {verb} from the rows of all parts of the split, so features know statistics of {}",
+            steps.join(", "),
+            others.join(", ")
+        );
+        let hint = format!(
+            "set `fit_on: {first}` in `{}`, or in the step that learns",
+            node.name
+        );
+        warnings.push(
+            Fault::new(codes::LEAKAGE, message)
+                .hint(hint)
+                .step(&node.name)
+                .at(node.at.as_ref()),
+        );
+    }
+    warnings
+}
+
+/// Whether the split divides the rows of a node.
+fn is_divided(bound: &BoundPipeline, node: &PipelineNode) -> bool {
+    bound.flows.get(&node.name).is_some_and(|flow| flow.parts)
+}
+
+/// The steps of a node with statistics of all rows; those of tables by time know only what came before a row.
+fn learning_steps(bound: &BoundPipeline, node: &PipelineNode) -> BTreeSet<String> {
+    let prefix = format!("{}.", node.name);
+    let mut steps = BTreeSet::new();
+    for ask in bound.asks.iter().filter(|ask| ask.is_statistic()) {
+        let op = &bound.ops[ask.op];
+        let is_by_time = matches!(&op.op, PlanOp::Map(map) if map.behind.is_some());
+        if op.label.starts_with(&prefix) && !is_by_time {
+            steps.insert(op.label.clone());
+        }
+    }
+    steps
+}
+
+/// Steps that scale the ids of other steps.
+pub fn scaled_ids(bound: &BoundPipeline) -> Vec<Fault> {
+    let mut seen = BTreeSet::new();
+    let mut warnings = Vec::new();
+    let streams = bound.flows.values().flat_map(|flow| &flow.streams);
+    for stream in streams {
+        scaled_in_stream(bound, stream, &mut seen, &mut warnings);
+    }
+    warnings
+}
+
+fn scaled_in_stream(
+    bound: &BoundPipeline,
+    stream: &OpStream,
+    seen: &mut BTreeSet<(String, String)>,
+    warnings: &mut Vec<Fault>,
+) {
+    // The step that made the ids of a column.
+    let mut ids: BTreeMap<String, String> = BTreeMap::new();
+    for op in &stream.ops {
+        let op = &bound.ops[*op];
+        match &op.op {
+            PlanOp::Map(map) => {
+                if SCALING_STEPS.contains(&step_kind(op)) {
+                    // The first column that is read is scaled; others are keys.
+                    let scaled = op
+                        .asks
+                        .first()
+                        .and_then(|ask| bound.asks[*ask].ask.inputs.first())
+                        .or(map.reads.first());
+                    let made_by = scaled.and_then(|column| Some((column, ids.get(column)?)));
+                    if let Some((column, made_by)) = made_by
+                        && seen.insert((op.label.clone(), column.clone()))
+                    {
+                        warnings.push(scaled_warning(op, column, made_by));
+                    }
+                }
+                let makes_ids = UNORDERED_ID_STEPS.contains(&step_kind(op));
+                for field in &map.writes {
+                    ids.remove(field.name());
+                    if makes_ids {
+                        ids.insert(field.name().clone(), op.label.clone());
+                    }
+                }
+            }
+            PlanOp::Project(columns) => {
+                let renamed = columns
+                    .iter()
+                    .filter_map(|(from, to)| Some((to.clone(), ids.get(from)?.clone())));
+                ids = renamed.collect();
+            }
+            PlanOp::Gather(_) => ids.clear(),
+            _ => {}
+        }
+    }
+}
+
+fn scaled_warning(op: &BoundOp, column: &str, made_by: &str) -> Fault {
+    let message = format!(
+        "`{}` computes with `{column}`, which holds ids of `{made_by}`: their order and distances mean nothing",
+        op.label
+    );
+    let hint = "leave the ids as they are for an embedding, or use `one_hot`";
+    Fault::new(codes::COLUMN_TYPE, message)
+        .column(column)
+        .hint(hint)
+        .at(op.at.as_ref())
+}

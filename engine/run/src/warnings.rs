@@ -1,0 +1,63 @@
+//! Warnings of a run: told as events when they are noticed, and listed in its report.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use forebay_model::{Fault, TraceContext};
+use forebay_storage::{Event, EventListener};
+
+use crate::session::Session;
+
+/// Warnings that a report lists at most.
+const WARNINGS_MAX: usize = 100;
+
+/// Passes events on, and keeps the warnings among them.
+pub(crate) struct CollectedWarnings {
+    inner: Arc<dyn EventListener>,
+    messages: Mutex<Vec<String>>,
+}
+
+impl CollectedWarnings {
+    pub fn new(inner: Arc<dyn EventListener>) -> CollectedWarnings {
+        CollectedWarnings {
+            inner,
+            messages: Mutex::default(),
+        }
+    }
+
+    /// The warnings so far, each once.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl EventListener for CollectedWarnings {
+    fn on_event(&self, event: Event) {
+        if let Event::Warning { message } = &event {
+            let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+            // An attempt that begins again says the same.
+            if messages.contains(message) {
+                return;
+            }
+            if messages.len() < WARNINGS_MAX {
+                messages.push(message.clone());
+            }
+        }
+        self.inner.on_event(event);
+    }
+
+    fn task_context(&self, task: u64) -> Option<TraceContext> {
+        self.inner.task_context(task)
+    }
+}
+
+impl Session {
+    /// Tells a problem that stops nothing, with its hint.
+    pub(crate) fn warn(&self, warning: &Fault) {
+        let hint = warning
+            .hint_text()
+            .map_or_else(String::new, |hint| format!("; {hint}"));
+        self.watch.on_event(Event::Warning {
+            message: format!("{}{hint}", warning.message()),
+        });
+    }
+}

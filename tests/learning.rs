@@ -1,0 +1,571 @@
+//! Learning from nothing, from the rows of other parts and from the answer: what is refused, and what is said.
+
+use arrow::array::AsArray;
+use arrow::datatypes::Float64Type;
+use serde_json::Value;
+
+use crate::support::{ProgramOutput, TestDirectory};
+
+/// The number of days of the data, from 2024-01-01 on.
+const DAYS: usize = 60;
+
+/// Two items over some days. `empty` has no value, and `y` is 2 x + 1.
+fn items(shop: &TestDirectory) {
+    let mut text = String::from("day,item,x,y,kind,empty\n");
+    for day in 0..DAYS {
+        let date = format!("2024-{:02}-{:02}", 1 + day / 28, 1 + day % 28);
+        for (number, item) in ["a", "b"].iter().enumerate() {
+            let x = ((day * 7 + number * 3) % 11) as f64 - 5.0;
+            let (y, kind) = (2.0 * x + 1.0, ["r", "s", "t"][(day + number) % 3]);
+            text += &format!("{date},{item},{x:.1},{y:.1},{kind},\n");
+        }
+    }
+    shop.write("items.csv", &text);
+}
+
+const SOURCE: &str = "  items: { csv: { path: items.csv, columns: { day: date, item: string, x: float64, y: float64, kind: string, \
+                      empty: float64 } }, time: day, keys: [item] }\n";
+
+const HALVES: &str =
+    "split: { train: \"day < DATE '2024-02-01'\", validation: \"day >= DATE '2024-02-01'\" }\n";
+
+const TABLE: &str = "sinks: { table: { from: f, parquet: { path: out } } }\n";
+
+/// Writes a spec whose step `f` has these fields, beside other sections.
+fn spec(shop: &TestDirectory, fields: &str, steps: &[&str], sections: &str) {
+    let mut text =
+        format!("version: 1\nname: t\nsources:\n{SOURCE}steps:\n  f:\n    from: items\n");
+    text += fields;
+    if !steps.is_empty() {
+        text += "    do:\n";
+        for step in steps {
+            text += &format!("      - {step}\n");
+        }
+    }
+    shop.write("spec.yaml", &(text + sections));
+}
+
+fn check(shop: &TestDirectory) -> ProgramOutput {
+    shop.forebay(&["check", "spec.yaml"])
+}
+
+fn run(shop: &TestDirectory) -> ProgramOutput {
+    shop.forebay(&["run", "spec.yaml", "--json"])
+}
+
+fn warnings(summary: &Value) -> Vec<String> {
+    let all = summary["warnings"].as_array().cloned().unwrap_or_default();
+    all.iter()
+        .map(|warning| warning.as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn says(warnings: &[String], words: &[&str]) -> bool {
+    warnings
+        .iter()
+        .any(|warning| words.iter().all(|word| warning.contains(word)))
+}
+
+/// Each kind of step that learns, with a column that it learns.
+const LEARNING_STEPS: [(&str, &str); 11] = [
+    ("standardize: { columns: [x] }", "x"),
+    ("standardize: { columns: [x], by: [item] }", "x"),
+    ("min_max: { columns: [x] }", "x"),
+    ("robust_scale: { columns: [x] }", "x"),
+    ("quantiles: { columns: [x] }", "x"),
+    ("bucketize: { columns: [x], q: 4 }", "x"),
+    ("impute: { columns: [x], with: mean }", "x"),
+    ("impute: { columns: [x], with: median }", "x"),
+    ("vocabulary: { columns: [kind] }", "kind"),
+    ("ordinal: { columns: [kind] }", "kind"),
+    ("one_hot: { columns: [kind] }", "kind"),
+];
+
+#[test]
+fn a_statistic_of_no_rows_is_refused() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    let empty =
+        "split: { train: \"day < DATE '2020-04-01'\", validation: \"day >= DATE '2020-04-01'\" }\n";
+    for (step, column) in LEARNING_STEPS {
+        spec(
+            &shop,
+            "    fit_on: train\n",
+            &[step],
+            &(empty.to_owned() + TABLE),
+        );
+        let refused = run(&shop).expect(65);
+        for word in [
+            "FB0204",
+            "no rows",
+            "`train`",
+            &format!("`{column}`"),
+            "allow_empty",
+        ] {
+            assert!(refused.stderr.contains(word), "{step}: {}", refused.stderr);
+        }
+        let kind = step.split(':').next().unwrap();
+        assert!(
+            refused.stderr.contains(&format!("f.{kind}")),
+            "{}",
+            refused.stderr
+        );
+        let allowed = "    fit_on: train\n    allow_empty: true\n";
+        spec(&shop, allowed, &[step], &(empty.to_owned() + TABLE));
+        let summary = run(&shop).expect(0).summary();
+        assert!(
+            says(&warnings(&summary), &["no rows", column]),
+            "{step}: {summary}"
+        );
+    }
+    // All rows of a source without rows; a statistic that was committed is refused, too.
+    spec(
+        &shop,
+        "",
+        &["filter: \"x > 100\"", "min_max: { columns: [x] }"],
+        TABLE,
+    );
+    for _ in 0..2 {
+        let refused = run(&shop).expect(65);
+        assert!(
+            refused.stderr.contains("no rows: the step has none"),
+            "{}",
+            refused.stderr
+        );
+    }
+}
+
+#[test]
+fn a_statistic_of_no_values_is_told() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    for step in ["standardize", "quantiles", "robust_scale"] {
+        let step = format!("{step}: {{ columns: [empty] }}");
+        spec(
+            &shop,
+            "    fit_on: train\n",
+            &[&step],
+            &(HALVES.to_owned() + TABLE),
+        );
+        let summary = run(&shop).expect(0).summary();
+        let words = ["`empty`", "missing in all", "rows of the part `train`"];
+        assert!(says(&warnings(&summary), &words), "{step}: {summary}");
+    }
+    spec(
+        &shop,
+        "    fit_on: train\n",
+        &["standardize: { columns: [x] }"],
+        &(HALVES.to_owned() + TABLE),
+    );
+    assert_eq!(
+        warnings(&run(&shop).expect(0).summary()),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn the_label_is_no_feature() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    let train = |fields: &str| {
+        format!(
+            "{HALVES}sinks: {{ n: {{ from: f, train: {{ path: o, model: linear, {fields} }} }} }}\n"
+        )
+    };
+    let ids = "vocabulary: { columns: [kind] }";
+    let cases = [
+        (train("label: y, dense: [y, x]"), "dense"),
+        (
+            train("label: kind, dense: [x], categorical: [kind]"),
+            "categorical",
+        ),
+        (train("dense: [y, x]") + "label: { column: y }\n", "dense"),
+        (
+            "feed: { from: f, label: y, dense: [x, y] }\n".to_owned() + TABLE,
+            "dense",
+        ),
+        // A feed that names no label takes no column that a training predicts.
+        (
+            train("label: y, dense: [x]") + "feed: { from: f }\n",
+            "dense",
+        ),
+    ];
+    for (sections, list) in cases {
+        let sections = if sections.contains("split:") {
+            sections
+        } else {
+            HALVES.to_owned() + &sections
+        };
+        spec(&shop, "    fit_on: train\n", &[ids], &sections);
+        let refused = check(&shop).expect(78);
+        for word in ["FB0115", "label", &format!("`{list}`")] {
+            assert!(
+                refused.stderr.contains(word),
+                "{sections}: {}",
+                refused.stderr
+            );
+        }
+    }
+    let sections = train("label: y, dense: [x]") + "label: { column: y }\nfeed: { from: f }\n";
+    spec(&shop, "    fit_on: train\n", &["drop: [empty]"], &sections);
+    check(&shop).expect(0);
+    let fed = shop.forebay(&["feed", "spec.yaml"]).expect(0);
+    assert!(fed.stdout.contains("label"), "{}", fed.stdout);
+}
+
+#[test]
+fn a_first_spec_declares_its_label() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    let new = shop.forebay(&["new", "items.csv", "--label", "y", "--out", "new.yaml"]);
+    new.expect(0);
+    let text = std::fs::read_to_string(shop.path("new.yaml")).unwrap();
+    assert!(text.contains("\nlabel:"), "{text}");
+    shop.forebay(&["check", "new.yaml"]).expect(0);
+}
+
+#[test]
+fn a_copy_of_the_label_is_named() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    let train = "model: gbdt, label: y, dense: [x, z], rounds: 3, min_leaf_rows: 2";
+    let sections =
+        format!("{HALVES}sinks: {{ n: {{ from: f, train: {{ path: o, {train} }} }} }}\n");
+    spec(&shop, "", &["derive: { z: \"2 * x + 1\" }"], &sections);
+    let summary = run(&shop).expect(0).summary();
+    let told = warnings(&summary);
+    assert!(says(&told, &["`z`", "equals the label `y`"]), "{told:?}");
+    assert!(!says(&told, &["`x`", "equals the label"]), "{told:?}");
+}
+
+#[test]
+fn parts_that_overlap_or_leave_rows_out_are_told() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    // The split, words of `check` and words of a run's summary.
+    type Case = (
+        &'static str,
+        &'static [&'static str],
+        &'static [&'static str],
+    );
+    let cases: [Case; 6] = [
+        (
+            "split: { train: \"day < DATE '2024-02-01'\", validation: \"day >= DATE '2024-01-20'\" }\n",
+            &[
+                "overlap",
+                "`day` from 2024-01-20 to 2024-01-31",
+                "`train` and `validation`",
+            ],
+            &["overlap", "18 of 120 rows", "`train` and `validation`"],
+        ),
+        (
+            "split: { train: \"day < DATE '2024-01-10'\", validation: \"day >= DATE '2024-02-01'\" }\n",
+            &["leaves rows out", "`day` from 2024-01-10 to 2024-01-31"],
+            &["38 of 120 rows", "in no part"],
+        ),
+        (
+            "split: { train: \"item = 'a'\", validation: \"item IN ('b', 'a')\" }\n",
+            &["overlap", "`item` a"],
+            &["overlap", "60 of 120 rows"],
+        ),
+        // Two columns: only the rows tell.
+        (
+            "split: { train: \"x < 0 OR y > 5\", validation: \"x >= -1\" }\n",
+            &[],
+            &["overlap", "of 120 rows"],
+        ),
+        (
+            "split: { train: \"x + 1 < 100\", validation: \"x + 1 >= 100\" }\n",
+            &[],
+            &["the part `validation`", "none of the 120 rows"],
+        ),
+        (HALVES, &[], &[]),
+    ];
+    for (split, checked, counted) in cases {
+        spec(
+            &shop,
+            "    fit_on: train\n",
+            &["standardize: { columns: [x] }"],
+            &(split.to_owned() + TABLE),
+        );
+        let check = check(&shop).expect(0);
+        for word in checked {
+            assert!(check.stderr.contains(word), "{split}: {}", check.stderr);
+        }
+        assert_eq!(
+            checked.is_empty(),
+            !check.stderr.contains("warning"),
+            "{}",
+            check.stderr
+        );
+        let told = warnings(&run(&shop).expect(0).summary());
+        assert!(
+            counted.is_empty() || says(&told, counted),
+            "{split}: {told:?}"
+        );
+        assert!(!counted.is_empty() || told.is_empty(), "{split}: {told:?}");
+    }
+}
+
+#[test]
+fn learning_from_all_parts_and_scaling_ids_are_told() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    let steps = [
+        "vocabulary: { columns: [kind] }",
+        "standardize: { columns: [kind] }",
+    ];
+    spec(&shop, "", &steps, &(HALVES.to_owned() + TABLE));
+    let told = check(&shop).expect(0).stderr;
+    for word in [
+        "`f.standardize`",
+        "all parts of the split",
+        "fit_on: train",
+        "ids of `f.vocabulary`",
+    ] {
+        assert!(told.contains(word), "{told}");
+    }
+    let summary = run(&shop).expect(0).summary();
+    assert!(
+        says(&warnings(&summary), &["all parts of the split"]),
+        "{summary}"
+    );
+    // Ids as keys of statistics are no numbers.
+    let steps = [
+        "vocabulary: { columns: [kind] }",
+        "standardize: { columns: [x], by: [kind] }",
+    ];
+    spec(
+        &shop,
+        "    fit_on: train\n",
+        &steps,
+        &(HALVES.to_owned() + TABLE),
+    );
+    assert_eq!(check(&shop).expect(0).stderr, "");
+}
+
+#[test]
+fn joins_that_find_nothing_are_told() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    shop.write(
+        "other.csv",
+        "key,day,z\nA,2030-01-01,1.5\nB,2030-02-01,2.5\n",
+    );
+    shop.write(
+        "same.csv",
+        "key,day,z\na,2023-12-01,1.5\nA,2030-02-01,2.5\n",
+    );
+    let joins = [
+        "join: { with: other, on: [item], right_on: [key], columns: [z] }",
+        "join: { with: other, on: [item], right_on: [key], how: inner, columns: [z] }",
+        "join: { with: other, on: [item], right_on: [key], how: semi }",
+        "join: { with: other, on: [item], right_on: [key], cardinality: many_to_many, columns: [z] }",
+        "as_of_join: { with: other, on: [item], right_on: [key], columns: [z] }",
+    ];
+    for (other, is_told) in [("other", true), ("same", false)] {
+        for join in joins {
+            let join = join.replace("with: other", &format!("with: {other}"));
+            spec(&shop, "", &[&join], TABLE);
+            let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+            let source = format!(
+                "  {other}: {{ csv: {{ path: {other}.csv, columns: {{ key: string, day: date, z: float64 }} }}, time: day }}\nsteps:"
+            );
+            shop.write("spec.yaml", &text.replacen("steps:", &source, 1));
+            let is_shared = join.contains("how: inner") || join.starts_with("as_of");
+            for more in [&[][..], &["--local-workers=2"]] {
+                if !more.is_empty() && !is_shared {
+                    continue;
+                }
+                let args = [
+                    &[
+                        "run",
+                        "spec.yaml",
+                        "--json",
+                        "--allow-empty",
+                        "--state",
+                        "st",
+                    ][..],
+                    more,
+                ]
+                .concat();
+                let summary = shop.forebay(&args).expect(0).summary();
+                let told = warnings(&summary);
+                let words = ["finds no row", "runs from a to b", "runs from A to B"];
+                assert_eq!(says(&told, &words), is_told, "{join} {more:?}: {told:?}");
+                std::fs::remove_dir_all(shop.path("st")).unwrap();
+                shop.remove_output("out");
+            }
+        }
+    }
+    // An anti join keeps what has no match.
+    let join = "join: { with: other, on: [item], right_on: [key], how: anti }";
+    spec(&shop, "", &[join], TABLE);
+    let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+    let source = "  other: { csv: { path: other.csv } }\nsteps:";
+    shop.write("spec.yaml", &text.replacen("steps:", source, 1));
+    assert_eq!(
+        warnings(&run(&shop).expect(0).summary()),
+        Vec::<String>::new()
+    );
+}
+
+/// Rows of a line, `y = 2 x + 1`, with x between -2 and 2; `odds` is 1 where y is above 1.
+fn line(shop: &TestDirectory, rows: usize) {
+    let mut text = String::from("n,x,y,odds,noise\n");
+    for row in 0..rows {
+        let x = (row * 7919 % 4001) as f64 / 1000.0 - 2.0;
+        let noise = (row * 104_729 % 1009) as f64 / 1009.0;
+        let odds = u8::from(x + noise > 0.5);
+        text += &format!("{row},{x:.3},{:.3},{odds},{noise:.3}\n", 2.0 * x + 1.0);
+    }
+    shop.write("line.csv", &text);
+}
+
+fn line_spec(shop: &TestDirectory, train: &str) {
+    let columns = "{ n: int64, x: float64, y: float64, odds: int64, noise: float64 }";
+    shop.write(
+        "spec.yaml",
+        &format!(
+            "version: 1\nname: t\nsources: {{ line: {{ csv: {{ path: line.csv, columns: {columns} }} }} }}\n\
+             steps: {{ f: {{ from: line }} }}\n\
+             split: {{ by_hash: {{ keys: [n], parts: {{ train: 0.8, validation: 0.2 }} }} }}\n\
+             sinks: {{ m: {{ from: f, train: {{ path: o, {train} }} }} }}\n"
+        ),
+    );
+}
+
+#[test]
+fn defaults_train_small_data() {
+    let shop = TestDirectory::new();
+    line(&shop, 5000);
+    for (train, metric, most) in [
+        ("model: linear, label: y, dense: [x]", "rmse", 0.1),
+        ("model: mlp, label: y, dense: [x]", "rmse", 0.3),
+        ("model: logistic, label: odds, dense: [x]", "log_loss", 0.35),
+    ] {
+        line_spec(&shop, train);
+        let call = run(&shop).expect(0);
+        let summary = call.summary();
+        let epochs = summary["models"][0]["epochs"].as_array().unwrap();
+        let last = epochs.last().unwrap();
+        assert!(last["step"].as_u64().unwrap() >= 1000, "{last}");
+        let found = last["validation"][metric].as_f64().unwrap();
+        assert!(found < most, "{train}: {last}");
+        assert_eq!(warnings(&summary), Vec::<String>::new());
+        let text = shop
+            .forebay(&["run", "spec.yaml", "--state", "again"])
+            .expect(0);
+        assert!(text.stdout.contains("steps in"), "{}", text.stdout);
+    }
+}
+
+#[test]
+fn a_model_that_is_no_better_than_a_constant_is_told() {
+    let shop = TestDirectory::new();
+    line(&shop, 2000);
+    for train in [
+        "model: linear, label: y, dense: [noise], epochs: 1, batch_rows: 8192",
+        "model: gbdt, label: y, dense: [noise], rounds: 1, leaves: 2",
+    ] {
+        line_spec(&shop, train);
+        let call = run(&shop).expect(0);
+        let told = warnings(&call.summary());
+        assert!(
+            says(&told, &["`m`", "no better than a constant"]),
+            "{train}: {told:?}"
+        );
+    }
+}
+
+#[test]
+fn boosted_probabilities_have_their_own_metrics() {
+    let shop = TestDirectory::new();
+    line(&shop, 2000);
+    for weight in ["", ", weight: n"] {
+        line_spec(
+            &shop,
+            &format!("model: gbdt, loss: logistic, label: odds, dense: [x], rounds: 20{weight}"),
+        );
+        let summary = run(&shop).expect(0).summary();
+        let epoch = &summary["models"][0]["epochs"][0];
+        let metrics = epoch["validation"].as_object().unwrap();
+        let names: Vec<&str> = metrics.keys().map(String::as_str).collect();
+        assert_eq!(names, ["auc", "log_loss", "loss"], "{epoch}");
+        assert!(metrics["auc"].as_f64().unwrap() > 0.9, "{epoch}");
+        assert!(epoch["rounds"].as_u64().unwrap() <= 20, "{epoch}");
+    }
+    let text = shop
+        .forebay(&["run", "spec.yaml", "--state", "again"])
+        .expect(0);
+    assert!(text.stdout.contains("rounds: loss"), "{}", text.stdout);
+    assert!(!text.stdout.contains("epoch 0"), "{}", text.stdout);
+}
+
+#[test]
+fn the_area_under_the_curve_is_that_of_the_predictions() {
+    let shop = TestDirectory::new();
+    line(&shop, 1000);
+    line_spec(
+        &shop,
+        "model: gbdt, loss: logistic, label: odds, dense: [x], rounds: 5",
+    );
+    let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+    let sinks = "sinks: { v: { from: f, split: validation, parquet: { path: rows } }, ";
+    shop.write("spec.yaml", &text.replace("sinks: { ", sinks));
+    let summary = run(&shop).expect(0).summary();
+    let told = &summary["models"][0]["epochs"][0]["validation"]["auc"];
+    shop.forebay(&[
+        "predict",
+        "o",
+        "--source",
+        "line=line.csv",
+        "--output",
+        "predicted",
+    ])
+    .expect(0);
+    let predicted = shop.visible("predicted");
+    let held = shop.visible("rows");
+    let keys = |batch: &arrow::array::RecordBatch| -> Vec<i64> {
+        let column = batch.column_by_name("n").unwrap();
+        column
+            .as_primitive::<arrow::datatypes::Int64Type>()
+            .values()
+            .to_vec()
+    };
+    let wanted = keys(&held);
+    let scores = arrow::compute::cast(
+        predicted.column_by_name("prediction").unwrap(),
+        &arrow::datatypes::DataType::Float64,
+    )
+    .unwrap();
+    let scores = scores.as_primitive::<Float64Type>().values().to_vec();
+    let labels = predicted.column_by_name("odds").unwrap();
+    let labels = labels
+        .as_primitive::<arrow::datatypes::Int64Type>()
+        .values()
+        .to_vec();
+    let rows: Vec<(f64, i64)> = keys(&predicted)
+        .iter()
+        .zip(scores.iter().zip(labels))
+        .filter(|(key, _)| wanted.contains(key))
+        .map(|(_, (score, label))| (*score, label))
+        .collect();
+    let (mut right, mut pairs) = (0.0, 0.0);
+    for (one, _) in rows.iter().filter(|(_, label)| *label == 1) {
+        for (zero, _) in rows.iter().filter(|(_, label)| *label == 0) {
+            pairs += 1.0;
+            right += match one.total_cmp(zero) {
+                std::cmp::Ordering::Greater => 1.0,
+                std::cmp::Ordering::Equal => 0.5,
+                std::cmp::Ordering::Less => 0.0,
+            };
+        }
+    }
+    let told = told.as_f64().unwrap();
+    assert!(
+        (told - right / pairs).abs() < 1e-4,
+        "{told} and {}",
+        right / pairs
+    );
+}
