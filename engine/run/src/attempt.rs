@@ -421,7 +421,7 @@ impl<'a> RunAttempt<'a> {
             None
         };
         let continued = match &session.carried {
-            Some(carried) if fits => carried.report(pipeline, &run.program, &run.state)?,
+            Some(carried) if fits => carried.report(&run.program, &run.state)?,
             _ => Vec::new(),
         };
         let mut passes: Vec<PassReport> = bound

@@ -12,8 +12,10 @@ mod degradation;
 mod executor;
 mod expectations;
 mod feed;
+mod gathered_source;
 mod late_data;
 mod leak_check;
+mod numbering;
 mod output_overlap;
 mod predict;
 mod preview;
@@ -55,9 +57,9 @@ pub use forebay_cluster::{
 };
 pub use forebay_commit::{
     Artifact, ArtifactFiles, CollectionReport, CorruptFile, DATA_SUFFIX, DegradationReport,
-    FileContent, IntervalEntry, KindUsage, LearnedFinding, Manifest, OutputFile, OutputWriter,
-    RetentionPolicy, StateDirectory, StepFit, TableReferences, VerifyReport, output_root,
-    table_shard_directory, visible_location,
+    IntervalEntry, KindUsage, LearnedFinding, Manifest, OutputFile, OutputWriter, RetentionPolicy,
+    StateDirectory, StepFit, TableReferences, VerifyReport, output_root, table_shard_directory,
+    visible_location,
 };
 pub use forebay_feed::{
     DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource,

@@ -114,9 +114,20 @@ impl RunExecutor<'_> {
             ..
         } in staged
         {
+            let manifest = Manifest {
+                numbering: session.published_numbering(
+                    self.pipeline,
+                    &self.program.bound,
+                    work.sink,
+                )?,
+                ..manifest
+            };
             let (rows, files) = (manifest.rows, manifest.files().count());
             let RowCounts {
-                clipped, crossed, ..
+                clipped,
+                crossed,
+                duplicates,
+                ..
             } = manifest.counts();
             let bytes = manifest.files().map(|file| file.bytes).sum();
             let check_fence = || session.check_fence();
@@ -183,6 +194,7 @@ impl RunExecutor<'_> {
                 bytes,
                 clipped,
                 crossed,
+                duplicates,
                 columns,
                 is_new,
             });
