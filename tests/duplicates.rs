@@ -95,14 +95,14 @@ fn duplicates_are_counted_alike_in_all_orders() {
             for args in options {
                 let series = "keys: [store, item], duplicates: warn";
                 let call = sales.run(order, series, steps, args).expect(0);
-                let told: Vec<&str> = call
+                let warnings: Vec<&str> = call
                     .stderr
                     .lines()
                     .filter(|line| line.contains("the same keys and the same time"))
                     .collect();
                 let counts = format!("{expected} rows have the same keys and the same time");
                 assert!(
-                    !told.is_empty() && told.iter().all(|line| line.contains(&counts)),
+                    !warnings.is_empty() && warnings.iter().all(|line| line.contains(&counts)),
                     "{order}, {args:?}: not {expected} in {}",
                     call.stderr
                 );

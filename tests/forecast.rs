@@ -600,7 +600,7 @@ fn equal_runs_publish_equal_files() {
     let spec = |format: &str| {
         format!(
             "version: 1\nname: equal\nsources: {{ demand: {{ parquet: {{ path: data }}, time: date, keys: [store_id, item_id] }} }}\n\
-             steps:\n  features:\n    from: demand\n    do:\n      - future_rows: {{ horizon: 7d, every: 1d, carry: [price] }}\n      \
+             steps:\n  features:\n    from: demand\n    do:\n      - filter: \"qty IS NOT NULL\"\n      - select: [store_id, item_id, date, qty, price]\n      - future_rows: {{ horizon: 7d, every: 1d, carry: [price] }}\n      \
              - lag: {{ columns: [qty], by: [7d] }}\n      - impute: {{ columns: [qty_lag_7d, price], with: {{ constant: 0 }} }}\n  \
              totals:\n    from: demand\n    do:\n      - aggregate: {{ by: [store_id], compute: {{ qty: {{ sum: qty }} }} }}\n\
              label: {{ column: qty, horizon: 7d, known: [price] }}\nsinks:\n  \

@@ -24,6 +24,32 @@ use crate::gc::list_files;
 /// The column of tokens in the tables.
 const TOKEN: &str = "token";
 
+/// The directory of numberings, below that of a pipeline.
+const NUMBERING: &str = "numbering";
+
+/// Marks a numbering that was begun anew.
+const BEGUN: &str = "begun";
+
+/// Whether a file below the directory of a pipeline's fits belongs to a numbering.
+pub(crate) fn is_numbering_file(path: &str) -> bool {
+    path.split('/').next() == Some(NUMBERING)
+}
+
+/// Whether a file of a numbering can be read.
+pub(crate) fn numbering_file_is_whole(io: &StorageClient, place: &StorageLocation) -> Result<bool> {
+    let Some(bytes) = io.get(place)? else {
+        return Ok(true);
+    };
+    let is_marker = place.shown.ends_with(BEGUN);
+    Ok(is_marker || read_tokens(bytes).is_ok())
+}
+
+/// The tokens of one addition.
+fn read_tokens(bytes: Bytes) -> Result<ArrayRef> {
+    let table = FindingFile::open(bytes)?.finding(None)?;
+    Ok(cast(table.column(TOKEN)?, &DataType::LargeUtf8)?)
+}
+
 /// A numbering of the tokens of a pipeline.
 #[derive(Clone)]
 pub struct TokenNumbering {
@@ -44,7 +70,7 @@ impl TokenNumbering {
     ) -> TokenNumbering {
         TokenNumbering {
             io: io.clone(),
-            place: root.join(&format!("{FITS}/{pipeline}/numbering")),
+            place: root.join(&format!("{FITS}/{pipeline}/{NUMBERING}")),
             epoch,
         }
     }
@@ -77,7 +103,7 @@ impl TokenNumbering {
             epoch: before.epoch + 1,
             ..before
         };
-        let marker = numbering.directory().join("begun");
+        let marker = numbering.directory().join(BEGUN);
         numbering.io.put_durable(&marker, b"")?;
         Ok(numbering)
     }
@@ -125,9 +151,7 @@ impl TokenLedger {
                     .hint("restore the file; without it, `--renumber` gives all tokens new ids")
             };
             let bytes = self.io.get(&place)?.ok_or_else(broken)?;
-            let table = FindingFile::open(bytes).and_then(|file| file.finding(None));
-            let table = table.map_err(|fault| broken().cause(fault))?;
-            parts.push(cast(table.column(TOKEN)?, &DataType::LargeUtf8)?);
+            parts.push(read_tokens(bytes).map_err(|fault| broken().cause(fault))?);
         }
         let tokens: ArrayRef = if parts.is_empty() {
             Arc::new(LargeStringArray::from(Vec::<&str>::new()))
@@ -194,5 +218,51 @@ impl NumberedTokens {
             id.text(token.unwrap_or_default());
         }
         Ok(Some(id.finish()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(texts: &[&str]) -> ArrayRef {
+        Arc::new(LargeStringArray::from(texts.to_vec()))
+    }
+
+    #[test]
+    fn a_ledger_only_grows() {
+        let dir = tempfile::tempdir().unwrap();
+        let io = StorageClient::new().unwrap();
+        let root = io.resolve(&dir.path().display().to_string()).unwrap();
+        let numbering = TokenNumbering::newest(&io, &root, "shop").unwrap();
+        let ledger = numbering.ledger("features.page");
+        let empty = ledger.read().unwrap();
+        assert!(empty.is_empty());
+        assert!(ledger.append(&empty, tokens(&["b", "a"])).unwrap());
+        // Another run read it before: its tokens are not added.
+        assert!(!ledger.append(&empty, tokens(&["x"])).unwrap());
+        let first = ledger.read().unwrap();
+        assert!(ledger.append(&first, tokens(&["x"])).unwrap());
+        let second = ledger.read().unwrap();
+        assert_eq!((first.len(), second.len()), (2, 3));
+        assert_eq!(second.digest(2).unwrap(), first.digest(2).unwrap());
+        assert_ne!(second.digest(3).unwrap(), second.digest(2).unwrap());
+        assert_eq!(first.digest(3).unwrap(), None);
+        assert_eq!(second.finding().unwrap().rows(), 3);
+        // Other vocabularies and numberings know nothing of it.
+        assert!(
+            numbering
+                .ledger("features.other")
+                .read()
+                .unwrap()
+                .is_empty()
+        );
+        let anew = TokenNumbering::begin_anew(&io, &root, "shop").unwrap();
+        assert_eq!(anew.epoch(), 1);
+        let newest = TokenNumbering::newest(&io, &root, "shop").unwrap();
+        assert_eq!(newest.epoch(), 1);
+        assert!(newest.ledger("features.page").read().unwrap().is_empty());
+        let again = TokenNumbering::of_epoch(&io, &root, "shop", 0).ledger("features.page");
+        assert_eq!(again.read().unwrap().len(), 3);
     }
 }

@@ -76,9 +76,9 @@ impl SeriesColumns {
         if (&self.time, &self.keys) != (&other.time, &other.keys) {
             return SeriesColumns::default();
         }
-        let both = self.duplicates.zip(other.duplicates);
+        let declared = self.duplicates.zip(other.duplicates);
         SeriesColumns {
-            duplicates: both.map(|(one, other)| one.max(other)),
+            duplicates: declared.map(|(first, second)| first.max(second)),
             ..self.clone()
         }
     }

@@ -173,6 +173,9 @@ impl<'a> RunAttempt<'a> {
                 pipeline = extended;
             }
         }
+        if matches!(self.mode, RunMode::Run) {
+            session.check_published_ids(&pipeline, &bound)?;
+        }
         session.check_outputs(&pipeline, &sinks, self.interval)?;
         session.check_tables(&pipeline, &sinks, &bound)?;
         Ok(BoundRun {

@@ -45,22 +45,21 @@ impl Session {
         })
     }
 
-    /// The numbering that a run continues, after the fit before it. Refuses to go on where outputs show ids that it
-    /// would give to other tokens.
+    /// The numbering that a run continues, after the fit before it.
     pub(crate) fn numbering_after(
         &self,
         pipeline: &Pipeline,
         bound: &BoundPipeline,
         before: Option<&EarlierFit>,
     ) -> Result<RunNumbering> {
-        let (io, root) = (self.io.clone(), self.state()?);
+        let io = self.io.clone();
+        let root = self.state()?;
         let numbering = TokenNumbering::newest(&io, &root, &pipeline.name)?;
         let epoch = numbering.epoch();
         let earlier = before
             .and_then(|fit| fit.numbering.as_ref())
             .filter(|fit| fit.epoch == epoch);
         let mut bases = BTreeMap::new();
-        let mut known = BTreeMap::new();
         for (key, ask) in vocabularies(bound) {
             let ledger = numbering.ledger(&key);
             let mut tokens = ledger.read()?;
@@ -73,16 +72,13 @@ impl Session {
                 tokens: length,
                 digest: digest(&tokens, length)?,
             };
-            bases.insert(key.clone(), base);
-            known.insert(key, tokens);
+            bases.insert(key, base);
         }
-        let run = RunNumbering {
+        Ok(RunNumbering {
             io,
             root,
             spec: NumberingSpec { epoch, bases },
-        };
-        self.check_published_ids(pipeline, bound, &known)?;
-        Ok(run)
+        })
     }
 
     /// Takes over the vocabulary of an artifact that a version without numberings has left.
@@ -122,13 +118,19 @@ impl Session {
         ledger.read()
     }
 
-    /// Refuses to publish beside ids that this numbering gives to other tokens.
-    fn check_published_ids(
+    /// Refuses to publish where an output shows ids that this run's numbering gives to other tokens.
+    pub(crate) fn check_published_ids(
         &self,
         pipeline: &Pipeline,
         bound: &BoundPipeline,
-        known: &BTreeMap<String, NumberedTokens>,
     ) -> Result<()> {
+        let numbering = self
+            .carried
+            .as_ref()
+            .and_then(|carried| carried.numbering.as_ref());
+        let Some(run) = numbering else {
+            return Ok(());
+        };
         for (number, sink) in pipeline.sinks.iter().enumerate() {
             let out = self.output(pipeline, number)?;
             let Some(shown) = Manifest::read(&self.io, &out)? else {
@@ -144,7 +146,10 @@ impl Session {
             for (key, ask) in vocabularies {
                 let scheme = scheme(bound, ask);
                 let stays = match shown.numbering.get(&key) {
-                    Some(published) => continues_published(published, &known[&key], &scheme)?,
+                    Some(published) => {
+                        let tokens = run.ledger(&pipeline.name, &key).read()?;
+                        continues_published(published, &tokens, &scheme)?
+                    }
                     None => !shown
                         .numbering
                         .keys()
@@ -269,7 +274,7 @@ impl RunNumbering {
     /// Tokens of a vocabulary that had ids in the fit before.
     pub fn tokens_before(&self, bound: &BoundPipeline, ask: AnalyzerId) -> u64 {
         let mut vocabularies = vocabularies(bound).into_iter();
-        let key = vocabularies.find(|(_, known)| *known == ask);
+        let key = vocabularies.find(|(_, other)| *other == ask);
         key.and_then(|(key, _)| Some(self.spec.bases.get(&key)?.tokens))
             .unwrap_or(0)
     }
@@ -299,12 +304,12 @@ struct VocabularyLedger {
 impl FindingLedger for VocabularyLedger {
     fn place(&self, current: &Finding) -> Result<Finding> {
         loop {
-            let known = self.ledger.read()?;
-            let placed = (self.combine)(&known.finding()?, current)?;
-            let added = placed.rows() - known.len();
+            let tokens = self.ledger.read()?;
+            let placed = (self.combine)(&tokens.finding()?, current)?;
+            let added = placed.rows() - tokens.len();
             if added > 0 {
-                let tokens = placed.column("token")?.slice(known.len(), added);
-                if !self.ledger.append(&known, tokens)? {
+                let new_tokens = placed.column("token")?.slice(tokens.len(), added);
+                if !self.ledger.append(&tokens, new_tokens)? {
                     // Another run was faster: its tokens come first.
                     continue;
                 }
@@ -325,7 +330,7 @@ fn up_to_last(placed: &Finding, at_least: usize) -> Result<Finding> {
 
 /// The vocabularies of a pipeline whose ids hold still. Their keys name the step's node and the column that it writes.
 fn vocabularies(bound: &BoundPipeline) -> Vec<(String, AnalyzerId)> {
-    let mut found: Vec<(String, AnalyzerId)> = Vec::new();
+    let mut keyed: Vec<(String, AnalyzerId)> = Vec::new();
     for (ask, question) in bound.asks.iter().enumerate() {
         if question.ask.continues.is_none() {
             continue;
@@ -337,13 +342,13 @@ fn vocabularies(bound: &BoundPipeline) -> Vec<(String, AnalyzerId)> {
         let node = bound.step_of(ask);
         let mut key = format!("{node}.{column}");
         let mut number = 1;
-        while found.iter().any(|(known, _)| *known == key) {
+        while keyed.iter().any(|(other, _)| *other == key) {
             number += 1;
             key = format!("{node}.{column}#{number}");
         }
-        found.push((key, ask));
+        keyed.push((key, ask));
     }
-    found
+    keyed
 }
 
 /// The column of a key.
@@ -363,10 +368,10 @@ fn scheme(bound: &BoundPipeline, ask: AnalyzerId) -> String {
 /// Whether tokens keep the ids that an output shows.
 fn continues_published(
     published: &PublishedNumbering,
-    known: &NumberedTokens,
+    tokens: &NumberedTokens,
     scheme: &str,
 ) -> Result<bool> {
-    let digest = known.digest(published.tokens as usize)?;
+    let digest = tokens.digest(published.tokens as usize)?;
     let is_known = digest.is_some_and(|digest| digest.to_string() == published.digest);
     Ok(is_known && published.scheme == scheme)
 }

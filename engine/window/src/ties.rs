@@ -230,14 +230,10 @@ impl TiedWindow {
 
     /// Words that it takes, about.
     fn words(&self) -> usize {
-        let kept = |stat: &GrowingStat| match stat {
-            GrowingStat::Quantile(_) | GrowingStat::Distinct(_) => {
-                2 * (self.entries.1 - self.entries.0) as usize
-            }
-            _ => 8,
-        };
+        let entries = (self.entries.1 - self.entries.0) as usize;
         let growing = self.growing.as_ref().map_or(0, |growing| {
-            32 + growing.others.iter().map(kept).sum::<usize>()
+            let stats = growing.others.iter().map(|stat| stat.words(entries));
+            32 + stats.sum::<usize>()
         });
         16 + self.outputs.len() * 2 + growing
     }
@@ -440,6 +436,14 @@ impl GrowingStat {
             WindowStat::Slope { unit } => GrowingStat::Slope(GrowingSlope::new(unit)),
             WindowStat::SinceNonzero { .. } => GrowingStat::Nonzero(None),
             _ => GrowingStat::Moments,
+        }
+    }
+
+    /// Words that it takes for a window of so many entries, about.
+    fn words(&self, entries: usize) -> usize {
+        match self {
+            GrowingStat::Quantile(_) | GrowingStat::Distinct(_) => 2 * entries,
+            _ => 8,
         }
     }
 

@@ -91,9 +91,10 @@ fn entries_read(functions: &[WindowFunction], rows: &[SeriesTestRow], piece: usi
     let plan = plan_of(functions.to_vec(), DuplicateRows::Allow);
     let emit = vec![true; plan.functions.len()];
     let mut engine = WindowEngine::new(plan);
-    let all = table(rows, false);
+    let rows_table = table(rows, false);
     for start in (0..rows.len()).step_by(piece) {
-        all.slice(start, piece.min(rows.len() - start))
+        rows_table
+            .slice(start, piece.min(rows.len() - start))
             .push(&mut engine, &emit)
             .unwrap();
     }
@@ -143,7 +144,7 @@ fn windows_of_tied_rows_match_the_oracle() {
 #[test]
 fn duplicates_are_counted_once_however_rows_come() {
     let rows = tied_rows(5, 4);
-    let all = table(&rows, true);
+    let rows_table = table(&rows, true);
     // All but the first row of each series and day.
     let duplicates = 5 * 6 * 3;
     let plan = plan_of(windows_by_time(0), DuplicateRows::Warn);
@@ -152,7 +153,7 @@ fn duplicates_are_counted_once_however_rows_come() {
         let mut engine = WindowEngine::in_parts(plan.clone(), parts);
         let mut counted = 0;
         for start in (0..rows.len()).step_by(piece) {
-            let batch = all.slice(start, piece.min(rows.len() - start));
+            let batch = rows_table.slice(start, piece.min(rows.len() - start));
             push_all(&[batch], &mut engine, &emit).unwrap();
             counted += engine.duplicates();
             engine = WindowEngine::decode(plan.clone(), parts, &mut &encoded(&engine)[..]).unwrap();
@@ -161,25 +162,25 @@ fn duplicates_are_counted_once_however_rows_come() {
     }
     // Rows that only warm up windows do not count.
     let mut engine = WindowEngine::new(plan.clone());
-    all.push(&mut engine, &vec![false; emit.len()]).unwrap();
+    rows_table
+        .push(&mut engine, &vec![false; emit.len()])
+        .unwrap();
     assert_eq!(engine.duplicates(), 0);
 }
 
 #[test]
 fn duplicates_are_refused_with_examples() {
     let rows = tied_rows(3, 2);
-    let all = table(&rows, true);
+    let rows_table = table(&rows, true);
     let plan = plan_of(windows_by_time(0), DuplicateRows::Error);
     let emit = vec![true; plan.functions.len()];
     for parts in [1, 3] {
         let mut engine = WindowEngine::in_parts(plan.clone(), parts);
         // The first rows of all series, then the rows that repeat them and those of the next day.
-        let first = all.slice(0, 3);
-        let (_, rest) = (
-            push_all(&[first], &mut engine, &emit).unwrap(),
-            all.slice(3, 9),
-        );
-        let (batch, fault) = push_all(&[rest], &mut engine, &emit).unwrap_err();
+        let first = rows_table.slice(0, 3);
+        push_all(&[first], &mut engine, &emit).unwrap();
+        let second = rows_table.slice(3, 9);
+        let (batch, fault) = push_all(&[second], &mut engine, &emit).unwrap_err();
         assert!(engine.refused_duplicates());
         assert_eq!((batch, fault.code()), (0, codes::OUT_OF_ORDER));
         assert_eq!(fault.site().rows, [0]);
