@@ -8,6 +8,7 @@ mod codec;
 mod config_error;
 mod data_split;
 mod dataset;
+mod duplicates;
 mod fault;
 mod finding;
 mod group_by;
@@ -34,6 +35,7 @@ pub use data_split::DataSplit;
 pub use dataset::{
     BoundValue, ColumnExtent, Dataset, FileRange, LeftOutFile, LeftOutFiles, LeftOutReason, Span,
 };
+pub use duplicates::{DuplicateRows, SeriesCounts};
 pub use fault::{
     Fault, FaultCode, FaultDomain, FaultSite, RelatedPlace, Result, RetryAdvice, SpecLocation,
     TextFragment, WireFault, catch_panic, catch_panic_at, codes, find_io_error, listing,

@@ -12,9 +12,11 @@ mod degradation;
 mod executor;
 mod expectations;
 mod feed;
+mod gathered_source;
 mod label_copies;
 mod late_data;
 mod leak_check;
+mod numbering;
 mod output_overlap;
 mod predict;
 mod preview;
@@ -60,7 +62,7 @@ pub use forebay_cluster::{
 };
 pub use forebay_commit::{
     Artifact, ArtifactFiles, ArtifactOrigin, CollectionReport, CorruptFile, DATA_SUFFIX,
-    DegradationReport, FileContent, IntervalEntry, KindUsage, LearnedFinding, Manifest, OutputFile,
+    DegradationReport, IntervalEntry, KindUsage, LearnedFinding, Manifest, OutputFile,
     OutputWriter, RetentionPolicy, StateDirectory, StepFit, TableReferences, VerifyReport,
     output_root, table_shard_directory, visible_location,
 };

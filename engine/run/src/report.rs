@@ -136,6 +136,9 @@ pub struct OutputReport {
     /// Rows for which a window found no earlier value.
     #[serde(skip_serializing_if = "is_zero")]
     pub rows_without_history: u64,
+    /// Rows with the keys and the time of an earlier row of their series, where windows warn of them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub duplicates: u64,
     /// Its columns, in order.
     pub columns: Vec<OutputColumn>,
     /// Whether readers saw something else before, or nothing.

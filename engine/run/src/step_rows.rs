@@ -174,6 +174,7 @@ impl Session {
             options,
             allow_empty: true,
             served,
+            renumbers: false,
             deadline,
             cluster,
             turn,

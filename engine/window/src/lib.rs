@@ -13,6 +13,7 @@ mod bounds;
 mod cold_store;
 mod compiled_plan;
 mod cumulative;
+mod duplicates;
 mod encoding;
 mod engine;
 mod eviction;
@@ -33,8 +34,10 @@ mod series_table;
 mod slabs;
 mod state_codec;
 mod stats;
+mod ties;
 mod validate;
 
+pub use duplicates::DuplicateCheck;
 pub use engine::{InputRows, ParallelFor, WindowEngine, run_sequentially};
 pub use history::HistoryReach;
 pub use plan::{

@@ -63,6 +63,9 @@ pub struct Shard {
     /// What joins found for its rows.
     #[serde(default, skip_serializing_if = "JoinsMet::is_empty")]
     pub joins: JoinsMet,
+    /// Rows with the keys and the time of an earlier row of their series, where windows warn of them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rows_duplicate: u64,
     /// In row order.
     pub files: Vec<OutputFile>,
 }
@@ -89,6 +92,7 @@ impl Shard {
             expanded: self.rows_expanded,
             clipped: self.rows_clipped,
             crossed: self.rows_crossed,
+            duplicates: self.rows_duplicate,
             skipped: 0,
             without_history: self.rows_without_history,
             changes: self.attributed_changes(),
@@ -120,6 +124,7 @@ impl Shard {
         self.rows_without_history += other.rows_without_history;
         self.changes.add(&other.changes);
         self.joins.add(other.joins);
+        self.rows_duplicate += other.rows_duplicate;
         self.files.extend(other.files);
         self
     }

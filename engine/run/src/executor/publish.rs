@@ -119,11 +119,20 @@ impl RunExecutor<'_> {
             ..
         } in staged
         {
+            let manifest = Manifest {
+                numbering: session.published_numbering(
+                    self.pipeline,
+                    &self.program.bound,
+                    work.sink,
+                )?,
+                ..manifest
+            };
             let (rows, files) = (manifest.rows, manifest.files().count());
             let RowCounts {
                 clipped,
                 crossed,
                 without_history,
+                duplicates,
                 ..
             } = manifest.counts();
             let bytes = manifest.files().map(|file| file.bytes).sum();
@@ -193,6 +202,7 @@ impl RunExecutor<'_> {
                 clipped,
                 crossed,
                 rows_without_history: without_history,
+                duplicates,
                 columns,
                 is_new,
             });
