@@ -71,6 +71,7 @@ fn bind_step(step: &Value, declared: bool) -> Result<BoundPipeline> {
             input: NodeInput::From("this".into()),
             fit_on: None,
             refit: None,
+            data_age: Default::default(),
             steps: vec![Step {
                 kind: kind.clone(),
                 config,

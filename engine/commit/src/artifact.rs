@@ -612,6 +612,7 @@ fn from_wire(wire: WireArtifact) -> Result<(Pipeline, BTreeMap<String, SchemaRef
             input,
             fit_on,
             refit,
+            data_age: BTreeMap::new(),
             steps,
             optional: false,
             at: None,

@@ -1,5 +1,6 @@
 //! Operations: the result of binding a transform to its columns.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
@@ -11,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::expectation::Expectation;
+use crate::time_shift::TimeShift;
 
 /// Computes output columns from input columns of the same rows. The second argument is the number of rows. Inputs
 /// may have any layout of their logical type (see `forebay_model::StringColumn`).
@@ -75,6 +77,8 @@ pub struct AnalyzerRequest {
     /// Whether the finding describes the rows of one run. It is computed anew when an artifact is applied or stands in
     /// for what a degraded run does not learn, and no artifact holds it.
     pub per_run: bool,
+    /// Whether the rows of the future are read instead of the known ones.
+    pub of_future: bool,
     /// Continues the finding of the run before, where there is one.
     pub continues: Option<CombineFindings>,
 }
@@ -92,6 +96,7 @@ impl AnalyzerRequest {
             of: None,
             part: None,
             per_run: false,
+            of_future: false,
             continues: None,
         }
     }
@@ -114,6 +119,12 @@ impl AnalyzerRequest {
     /// Computes the finding from the rows of each run that are in a part of the split.
     pub fn per_run_of_part(mut self, part: Option<&str>) -> Self {
         self.part = part.map(str::to_owned);
+        self.per_run()
+    }
+
+    /// Reads the rows of the future of this step, in each run.
+    pub fn of_future_rows(mut self) -> Self {
+        self.of_future = true;
         self.per_run()
     }
 
@@ -164,6 +175,28 @@ pub struct MapOp {
     pub marks: Vec<RowMark>,
     /// Predictions among what it writes that feed later rows.
     pub feedback: Option<PredictionFeedback>,
+    /// The column of times that its only output is, and how far the output lies from it.
+    pub moved: Option<MovedTime>,
+    /// The rows of another step whose values it writes.
+    pub met: Option<MetRows>,
+}
+
+/// A column of times that an operation moves by a known or bounded distance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MovedTime {
+    /// The column.
+    pub from: String,
+    /// The distance from it.
+    pub shift: TimeShift,
+}
+
+/// Rows of another step that rows of this step look up by equal keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetRows {
+    /// Key columns of this side and the other side.
+    pub keys: Vec<(String, String)>,
+    /// The other side's column whose values are written; `None` where the position of the row is.
+    pub column: Option<String>,
 }
 
 impl MapOp {
@@ -183,6 +216,8 @@ impl MapOp {
             expectation: None,
             marks: Vec::new(),
             feedback: None,
+            moved: None,
+            met: None,
         }
     }
 
@@ -202,6 +237,8 @@ impl MapOp {
             expectation: None,
             marks: Vec::new(),
             feedback: None,
+            moved: None,
+            met: None,
         }
     }
 }
@@ -228,6 +265,18 @@ impl MapOp {
     /// Counts the rows that the kernel marks.
     pub fn marking(mut self, marks: impl IntoIterator<Item = RowMark>) -> Self {
         self.marks = marks.into_iter().collect();
+        self
+    }
+
+    /// Says which column of times the only output is, and how far it lies from it.
+    pub fn moving(mut self, moved: Option<MovedTime>) -> Self {
+        self.moved = moved;
+        self
+    }
+
+    /// Says which rows of another step the values are from.
+    pub fn meeting(mut self, met: MetRows) -> Self {
+        self.met = Some(met);
         self
     }
 
@@ -461,6 +510,17 @@ pub struct GatherOp {
     pub schema: SchemaRef,
     /// Method of computation.
     pub lower: GatherBy,
+    /// The query that computes the rows, if one does.
+    pub query: Option<Arc<QueryPlan>>,
+}
+
+/// A query, for the age of its columns.
+#[derive(Debug, Clone)]
+pub struct QueryPlan {
+    /// The plan over the tables that it names.
+    pub plan: LogicalPlan,
+    /// Declared distances before a row's time at which the data of a column ends.
+    pub data_age: BTreeMap<String, SeriesLength>,
 }
 
 /// Method by which a `GatherOp` computes its rows.

@@ -280,6 +280,7 @@ impl SpecConverter<'_> {
             input,
             fit_on: wire.fit_on,
             refit,
+            data_age: wire.data_age,
             steps,
             optional,
             at,

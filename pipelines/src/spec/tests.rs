@@ -342,6 +342,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 input: NodeInput::From("demand".into()),
                 fit_on: None,
                 refit: None,
+                data_age: Default::default(),
                 steps: vec![
                     step(
                         FakeFilter("date <= DATE '2016-05-22' AND note <> '${x}'".into()).step(),
@@ -367,6 +368,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 input: NodeInput::Sql("SELECT * FROM cleaned JOIN prices USING (item_id)".into()),
                 fit_on: None,
                 refit: None,
+                data_age: Default::default(),
                 steps: vec![],
                 optional: false,
                 at: at(20, 3, 6, "steps.joined"),
@@ -376,6 +378,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 input: NodeInput::Union(vec!["joined".into(), "joined".into()]),
                 fit_on: Some("train".into()),
                 refit: None,
+                data_age: Default::default(),
                 steps: vec![
                     step(
                         FakeImpute {

@@ -5,7 +5,9 @@ use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
 use arrow::datatypes::{DataType, TimeUnit};
 use arrow::util::display::array_value_to_string;
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_plan::{
+    BindScope, ColumnSelector, ConfiguredTransform, MapOp, MovedTime, PlanOp, Transform, cast_shift,
+};
 use forebay_setters::Setters;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -120,7 +122,11 @@ impl Transform for CastColumns {
                     .clone()
                     .with_data_type(wanted.clone())
                     .with_nullable(nullable);
-                ops.push(PlanOp::Map(MapOp::new([&name], [output], {
+                let moved = cast_shift(field.data_type(), &wanted).map(|shift| MovedTime {
+                    from: name.clone(),
+                    shift,
+                });
+                let map = MapOp::new([&name], [output], {
                     let name = name.clone();
                     move |inputs, _| {
                         inputs
@@ -128,7 +134,8 @@ impl Transform for CastColumns {
                             .map(|column| cast_column(column, &wanted, safe, &name))
                             .collect()
                     }
-                })));
+                });
+                ops.push(PlanOp::Map(map.moving(moved)));
             }
         }
         Fault::combine(faults).map_or(Ok(ops), Err)

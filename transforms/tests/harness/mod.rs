@@ -224,6 +224,7 @@ pub fn run(
         input: NodeInput::From((*from).to_owned()),
         fit_on: None,
         refit: None,
+        data_age: Default::default(),
         steps: steps.iter().map(step).collect(),
         optional: false,
         at: None,

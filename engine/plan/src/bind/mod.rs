@@ -19,7 +19,7 @@ use crate::column_selector::unknown_column;
 use crate::leakage::check_leakage;
 use crate::refit::check_refit;
 use crate::{
-    BaseDataset, BoundOp, BoundPipeline, NodeFlow, OpId, OpStream, PlanOp, SeriesColumns,
+    BaseDataset, BoundOp, BoundPipeline, MapOp, NodeFlow, OpId, OpStream, PlanOp, SeriesColumns,
     SqlCompiler, TransformRegistry,
 };
 use steps::StepOutcome;
@@ -186,7 +186,7 @@ impl PipelineBinder<'_> {
     ) -> OpId {
         let id = self.bound.ops.len();
         // Future rows go through a copy of the operation: its windows have more inputs.
-        let copy = flow.future.is_some().then(|| op.clone());
+        let copy = flow.future.is_some().then(|| without_judgement(op.clone()));
         self.bound.ops.push(BoundOp {
             label: label.clone(),
             identity,
@@ -302,6 +302,17 @@ impl PipelineBinder<'_> {
             false => self.doubts.insert(node.name.clone(), doubt),
         };
         Ok(flow)
+    }
+}
+
+/// The operation without what it expects of its rows, which is judged once.
+fn without_judgement(op: PlanOp) -> PlanOp {
+    match op {
+        PlanOp::Map(map) => PlanOp::Map(MapOp {
+            expectation: None,
+            ..map
+        }),
+        other => other,
     }
 }
 
