@@ -224,7 +224,7 @@ fn what_predicts_in_place_of_a_model_has_the_units_of_the_label() {
     );
     let call = shop.shop.forebay(&["backtest", "spec.yaml"]);
     assert!(
-        call.code == 78 && call.stderr.contains("other units"),
+        call.code == 78 && call.stderr.contains("the forecast would be in its units"),
         "{}",
         call.stderr
     );

@@ -861,19 +861,4 @@ fn the_page_of_a_forecast_draws_series_beside_the_end_of_their_history() {
     let text = page(&shop, "run.html");
     assert!(text.contains("did less, to be on time: naive"), "{text}");
     assert_eq!(drawn_series(&text).len(), 6);
-    // Predictions in other units than those of the history.
-    let text = draw(
-        &[("BEHIND\n", "      - log1p: { columns: [qty] }\n")],
-        "--state=units",
-        "--threads=2",
-    );
-    assert!(
-        text.contains("The history is not drawn: `features.log1p` changes the label `qty`"),
-        "{text}"
-    );
-    assert!(
-        drawn_series(&text)
-            .iter()
-            .all(|series| series.known == 0 && series.predicted == 3)
-    );
 }

@@ -195,11 +195,17 @@ fn columns_that_no_step_may_know_are_refused() {
     };
     let steps = "dense: [qty_lag_1d, qty_lag_3d], strategy: per_step";
     check(
-        &spec(3, &[1, 3], 1, "dense: [qty_lag_3d]"),
+        &spec(
+            3,
+            &[1, 3],
+            1,
+            "dense: [qty_lag_1d, qty_lag_3d, qty_mean_7d]",
+        ),
         &["2 columns in sink `trees`", "predicted 3d ahead"],
     );
+    let with_mean = steps.replace("qty_lag_3d]", "qty_lag_3d, qty_mean_7d]");
     check(
-        &spec(3, &[1, 3], 0, steps),
+        &spec(3, &[1, 3], 0, &with_mean),
         &["`qty_mean_7d` in sink `trees`", "predicted one step ahead"],
     );
     let short = "dense: [qty_lag_1d], categorical: [], strategy: per_step";

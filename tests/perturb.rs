@@ -253,6 +253,46 @@ fn times_without_a_past_or_a_future_prove_nothing() {
         .expect(64);
 }
 
+/// What is declared of a query is proved up to the horizon: a mean of three days on both sides, called seven days old,
+/// moves within the week after a cut. One that ends with its row does not.
+#[test]
+fn declared_ages_are_proved_within_the_horizon() {
+    let check = |frame: &str, code: i32| {
+        let shop = TestDirectory::new();
+        history(&shop);
+        let text = format!(
+            "version: 1\nname: test\nsources:\n  demand:\n    csv: {{ path: history.csv }}\n    time: day\n    keys: \
+             [store]\nsteps:\n  q:\n    sql: \"SELECT *, avg(price) OVER (PARTITION BY store ORDER BY day ROWS BETWEEN 3 \
+             PRECEDING AND {frame}) AS near FROM demand\"\n    data_age: {{ near: 0d }}\n  features:\n    from: q\n    \
+             do:\n      - lag: {{ columns: [near], by: [7d], time: day, keys: [store] }}\nlabel: {{ column: qty, horizon: \
+             7d }}\nsinks:\n  net: {{ from: features, train: {{ path: out, model: gbdt, dense: [near_lag_7d], \
+             categorical: [], rounds: 3 }} }}\n"
+        );
+        shop.write("spec.yaml", &text);
+        shop.forebay(&["check", "spec.yaml"]).expect(0);
+        let args = ["check", "spec.yaml", "--perturb-future", "--at=2016-01-20"];
+        let call = shop.forebay(&[&args[..], &["--memory=256MiB"]].concat());
+        let call = call.expect(code);
+        format!("{}{}", call.stdout, call.stderr)
+    };
+    let leaks = check("3 FOLLOWING", 65);
+    assert!(
+        leaks.contains("`near_lag_7d` in sink `net` moves when later rows are scrambled"),
+        "{leaks}"
+    );
+    assert!(
+        leaks.contains("of 21 rows within the horizon after 2016-01-20 moved"),
+        "{leaks}"
+    );
+    let sound = check("CURRENT ROW", 0);
+    assert!(
+        sound.contains(
+            "60 rows at or before 2016-01-20, 21 rows within the horizon after it, the same bits"
+        ),
+        "{sound}"
+    );
+}
+
 #[test]
 fn real_flights() {
     let Some(data) = crate::support::real_data("flights") else {

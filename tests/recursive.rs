@@ -309,10 +309,12 @@ fn what_cannot_be_computed_from_predictions_is_refused() {
             .iter()
             .for_each(|word| assert!(said.contains(word), "`{word}` is missing:\n{said}"));
     };
-    let cases: [(&str, &str, &[&str]); 5] = [
+    // Steps before and behind `future_rows`, a feature, and words of the fault.
+    let cases: [(&str, &str, &str, &[&str]); 5] = [
         (
             "",
             "lag: { columns: [price], by: [1d] }\n      - drop: [price]",
+            "price_lag_1d",
             &[
                 "`price_lag_1d` in sink `trees`",
                 "predicted 5d ahead",
@@ -322,26 +324,32 @@ fn what_cannot_be_computed_from_predictions_is_refused() {
         (
             ALONE,
             "rolling: { columns: [qty], compute: [mean], over: [3d] }",
+            "qty_mean_3d",
             &["`qty_mean_3d` in sink `trees`", "predicted one step ahead"],
         ),
         (
             ALONE,
             "derive: { qty: \"qty * 2\" }",
+            "qty_lag_2d",
             &["changes the label `qty` behind `future_rows`"],
         ),
         (
             "",
             "",
+            "price",
             &["`price` in sink `trees`", "predicted one step ahead"],
         ),
         (
             "derive: { twice: \"qty * 2\" }\n      - drop: [price]",
             "lag: { columns: [twice], by: [1d] }\n      - drop: [twice]",
+            "twice_lag_1d",
             &["`twice_lag_1d` in sink `trees`", "predicts `qty` alone"],
         ),
     ];
-    for (before, behind, words) in cases {
-        check(&spec(before, behind), words);
+    for (before, behind, feature, words) in cases {
+        let dense = format!("dense: [{feature}, qty_lag_1d");
+        let text = spec(before, behind).replace("dense: [qty_lag_1d", &dense);
+        check(&text, words);
     }
     let without = spec(ALONE, "").replace("      - future_rows: { horizon: 5d, every: 1d }\n", "");
     let end = without.find("  forecast:").unwrap();

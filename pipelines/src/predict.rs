@@ -169,7 +169,7 @@ impl TrainedModel {
             .clone()
             .unwrap_or_else(|| "prediction".to_owned());
         let card = &self.predictor.card;
-        let has_future = session.has_future_rows(&self.artifact, &card.origin.from)?;
+        let has_future = session.has_future_rows(&self.artifact, &card.origin.from, &card.label)?;
         let split = scoring
             .split
             .clone()

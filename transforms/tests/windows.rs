@@ -73,6 +73,7 @@ fn bind_step(step: &Value, declared: bool) -> Result<BoundPipeline> {
             fit_on: None,
             allow_empty: false,
             refit: None,
+            data_age: Default::default(),
             steps: vec![Step {
                 kind: kind.clone(),
                 config,

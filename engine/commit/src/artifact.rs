@@ -669,6 +669,7 @@ fn from_wire(wire: WireArtifact) -> Result<(Pipeline, BTreeMap<String, SchemaRef
             fit_on,
             allow_empty: false,
             refit,
+            data_age: BTreeMap::new(),
             steps,
             optional: false,
             at: None,

@@ -1,5 +1,6 @@
 //! The pipeline as the user wrote it: immutable, and identical for YAML and the builder.
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 use std::time::Duration;
 
@@ -86,6 +87,9 @@ pub struct PipelineNode {
     /// When its statistics are learned anew; `None` means in each run.
     #[serde(default)]
     pub refit: Option<RefitPolicy>,
+    /// How long before a row's time the data of columns of the query ends: a duration such as `7d`, or a number of rows.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub data_age: BTreeMap<String, String>,
     /// Steps in execution order.
     pub steps: Vec<Step>,
     /// Whether a run that would miss its deadline may skip it.
@@ -103,6 +107,7 @@ impl PipelineNode {
             fit_on: None,
             allow_empty: false,
             refit: None,
+            data_age: BTreeMap::new(),
             steps,
             optional: false,
             at: None,

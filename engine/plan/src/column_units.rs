@@ -26,6 +26,19 @@ pub fn changed_by<'b>(bound: &'b BoundPipeline, ops: &[OpId], column: &str) -> O
     Some(bound.ops[ops[written]].label.as_str())
 }
 
+/// The name of the last of some operations that computed the values of a column; `None` where it has those that it had
+/// before them, or those of another step.
+pub fn computed_by<'b>(bound: &'b BoundPipeline, ops: &[OpId], column: &str) -> Option<&'b str> {
+    let written = trace(bound, ops, column).written_by?;
+    let operation = &bound.ops[ops[written]];
+    let is_brought = match &operation.op {
+        PlanOp::Join(_) => true,
+        PlanOp::Map(map) => map.met.is_some(),
+        _ => false,
+    };
+    (!is_brought).then_some(operation.label.as_str())
+}
+
 /// Why a column of a flow does not hold values of `label` at other times; `None` where it does.
 pub fn unit_mismatch(
     bound: &BoundPipeline,

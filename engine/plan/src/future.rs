@@ -7,14 +7,15 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, new_null_array};
+use arrow::compute::is_not_null;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use forebay_model::{ContentId, Fault, IdBuilder, Result, SpecLocation, codes, is_unsized_vector};
 use forebay_window::SeriesLength;
 
 use crate::bind::PipelineBinder;
 use crate::{
-    BaseDataset, BoundAnalyzer, BoundOp, FutureRowsOp, GatherBy, GatherOp, MapOp, NodeFlow, OpId,
-    OpStream, PlanOp,
+    BaseDataset, BoundAnalyzer, BoundOp, BoundPipeline, FutureRowsOp, GatherBy, GatherOp, MapOp,
+    NodeFlow, OpId, OpStream, PlanOp, slice_for_columns,
 };
 
 /// Name of the part that has the rows of the future.
@@ -25,6 +26,9 @@ pub const KNOWN_UNTIL: &str = "__future_known_until";
 
 /// Hidden column of rows of the future: how many steps they lie beyond that time, `UInt32`.
 pub const HORIZON_STEP: &str = "__future_step";
+
+/// Hidden Boolean column that is true in rows of the future.
+pub const FUTURE_ROW: &str = "__future_row";
 
 /// Prefix of the hidden columns of rows of the future.
 const FUTURE_PREFIX: &str = "__future_";
@@ -227,6 +231,16 @@ impl PipelineBinder<'_> {
             .history
             .iter_mut()
             .for_each(|stream| stream.ops.push(unknown));
+        let mark = Field::new(FUTURE_ROW, DataType::Boolean, true);
+        branch.push(branch_op(MapOp::new(
+            [HORIZON_STEP],
+            [mark],
+            |columns, _| {
+                let marks = columns.iter().map(|steps| is_not_null(steps));
+                let marks = marks.map(|mark| Ok(Arc::new(mark?) as ArrayRef));
+                marks.collect()
+            },
+        ))?);
         for field in flow.schema.fields() {
             let kept = field
                 .as_ref()
@@ -241,6 +255,26 @@ impl PipelineBinder<'_> {
         }
         flow.future = Some(Arc::new(branch));
         Ok(())
+    }
+}
+
+/// The streams that have columns of the rows of the future, and the column that tells these rows from others. The history
+/// comes first where a window or an as-of join needs it.
+pub fn future_streams(
+    bound: &BoundPipeline,
+    future: &FutureFlow,
+    columns: &[String],
+) -> (Vec<OpStream>, Option<String>) {
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let needs_history = future.rows.iter().any(|stream| {
+        let (needed, _) = slice_for_columns(bound, stream, &columns);
+        let mut ops = needed.into_iter().map(|place| stream.ops[place]);
+        ops.any(|op| bound.ops[op].op.is_over_series())
+    });
+    if needs_history {
+        (future.streams(), Some(FUTURE_ROW.to_owned()))
+    } else {
+        (future.rows.clone(), None)
     }
 }
 

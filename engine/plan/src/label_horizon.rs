@@ -4,7 +4,7 @@ use forebay_model::{Fault, PredictionLabel, Result, codes};
 use forebay_window::SeriesLength;
 
 use crate::FutureFlow;
-use crate::leakage::DataAge;
+use crate::column_age::DataAge;
 
 /// Refuses to predict rows of the future beyond the label's horizon: their features would need values that are not
 /// known.
@@ -76,6 +76,17 @@ impl LabelHorizon {
         }
     }
 
+    /// The length, in nanoseconds or rows.
+    pub fn length(&self) -> Result<SeriesLength> {
+        match self {
+            LabelHorizon::Rows(rows) => Ok(SeriesLength::Rows(*rows)),
+            LabelHorizon::Time(time) => {
+                let too_long = |_| Fault::new(codes::LIMIT, "the length is too long");
+                Ok(SeriesLength::Ticks(i64::try_from(*time).map_err(too_long)?))
+            }
+        }
+    }
+
     /// The last step of a horizon for which data of this age is known; 0 where it is not even for the first.
     pub fn steps_ahead(&self, ends: DataAge, future: &FutureFlow) -> u64 {
         let length = match future.horizon {
@@ -88,7 +99,9 @@ impl LabelHorizon {
             (LabelHorizon::Time(_), DataAge::Behind { time, .. }) => {
                 u64::try_from(time / i128::from(length.max(1))).unwrap_or(0)
             }
-            (LabelHorizon::Rows(_), DataAge::Behind { rows, .. }) => rows,
+            (LabelHorizon::Rows(_), DataAge::Behind { rows, .. }) => {
+                u64::try_from(rows).unwrap_or(0)
+            }
         };
         known.min(future.steps)
     }
@@ -99,7 +112,9 @@ impl LabelHorizon {
             (_, DataAge::Ahead) => true,
             (_, DataAge::After) => false,
             (LabelHorizon::Time(horizon), DataAge::Behind { time, .. }) => time >= *horizon,
-            (LabelHorizon::Rows(horizon), DataAge::Behind { rows, .. }) => rows >= *horizon,
+            (LabelHorizon::Rows(horizon), DataAge::Behind { rows, .. }) => {
+                u64::try_from(rows).is_ok_and(|rows| rows >= *horizon)
+            }
         }
     }
 }

@@ -1,77 +1,122 @@
 //! Label leakage check. Every column has an age: how far before its row's time its data ends. Features written by a
 //! sink must end before the label is predicted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
-use forebay_model::{Fault, Pipeline, PipelineSink, PredictionLabel, Result, codes};
-use forebay_window::{GapHandling, SeriesLength, WindowFunction};
+use arrow::datatypes::{Field, Schema};
+use forebay_model::{Fault, Pipeline, PipelineSink, PredictionLabel, Result, SpecLocation, codes};
+use forebay_window::SeriesLength;
 
+use crate::column_age::{AgeTrace, AgeWalk, ColumnAges, DataAge, WalkFocus};
+use crate::feature_columns::{taken_columns, taken_of_step};
 use crate::label_horizon::LabelHorizon;
 use crate::step_columns::StepStrategy;
 use crate::{
-    BaseDataset, BoundPipeline, JoinBy, JoinOp, MatchDirection, NodeFlow, OpStream, PlanOp,
-    WindowOp, base_column, unknown_column,
+    BaseDataset, BoundPipeline, FutureFlow, NodeFlow, OpStream, base_column, unknown_column,
 };
 
-/// Age of a column: how far before the row's time its data ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DataAge {
-    /// Known in advance: keys, the calendar, constants, columns listed as known.
-    Ahead,
-    /// Ends this much before the row's time, in nanoseconds (or ticks of an integer time column) and in rows.
-    Behind { time: i128, rows: u64 },
-    /// Ends after the row's time.
-    After,
+/// Rows of which columns must be known when the label is predicted.
+struct JudgedRows<'a> {
+    /// What takes them, for people: sink `net`.
+    taker: String,
+    at: Option<&'a SpecLocation>,
+    flow: &'a NodeFlow,
+    columns: Vec<String>,
+    strategy: Option<StepStrategy>,
 }
 
-/// Age of a column, with its provenance.
-#[derive(Debug, Clone)]
-struct AgeTrace {
-    ends: DataAge,
-    /// Whether it contains the row's time: a lookup by it may return data of that time.
-    timed: bool,
-    /// From the column back to the origin of its data.
-    path: Vec<String>,
-}
-
-impl AgeTrace {
-    fn ahead() -> AgeTrace {
-        AgeTrace {
-            ends: DataAge::Ahead,
-            timed: false,
-            path: Vec::new(),
-        }
-    }
-
-    /// The younger of both.
-    fn younger(self, other: AgeTrace) -> AgeTrace {
-        let timed = self.timed || other.timed;
-        let (ends, path) = match (self.ends, other.ends) {
-            (DataAge::After, _) | (_, DataAge::Ahead) => (self.ends, self.path),
-            (_, DataAge::After) | (DataAge::Ahead, _) => (other.ends, other.path),
-            (DataAge::Behind { time: a, rows: x }, DataAge::Behind { time: b, rows: y }) => {
-                let path = if (b, y) < (a, x) {
-                    other.path
-                } else {
-                    self.path
-                };
-                (
-                    DataAge::Behind {
-                        time: a.min(b),
-                        rows: x.min(y),
-                    },
-                    path,
-                )
-            }
+impl<'a> JudgedRows<'a> {
+    /// The rows of a sink or a training: the columns that a model takes. A table that no training and no feed reads with
+    /// it is one of features as a whole.
+    fn of_sink(
+        pipeline: &Pipeline,
+        bound: &'a BoundPipeline,
+        label: &PredictionLabel,
+        sink: &'a PipelineSink,
+    ) -> Option<JudgedRows<'a>> {
+        let flow = flow_with_label(bound, label, &sink.from)?;
+        let is_training = pipeline
+            .trainings
+            .iter()
+            .any(|training| training.name == sink.name);
+        let taken = if is_training {
+            Some(taken_columns(pipeline, bound, &flow.schema, &sink.config))
+        } else {
+            taken_of_step(pipeline, bound, &flow.schema, &sink.from)
         };
-        AgeTrace { ends, timed, path }
+        Some(JudgedRows {
+            taker: format!("sink `{}`", sink.name),
+            at: sink.at.as_ref(),
+            flow,
+            columns: judged_columns(flow, label, taken.as_ref()),
+            strategy: StepStrategy::of(sink),
+        })
     }
 
-    fn through_step(mut self, column: &str, step: &str) -> AgeTrace {
-        self.path.insert(0, format!("`{column}` ({step})"));
-        self
+    /// The rows of the feed. Beside a training with a model for each step, it delivers what that takes.
+    fn of_feed(
+        pipeline: &'a Pipeline,
+        bound: &'a BoundPipeline,
+        label: &PredictionLabel,
+    ) -> Option<JudgedRows<'a>> {
+        let feed = pipeline.feed.as_ref()?;
+        let from = feed.config["from"].as_str()?;
+        let flow = flow_with_label(bound, label, from)?;
+        let trainings = pipeline
+            .trainings
+            .iter()
+            .filter(|training| training.from == from);
+        let taken = taken_columns(pipeline, bound, &flow.schema, &feed.config);
+        Some(JudgedRows {
+            taker: "the feed".to_owned(),
+            at: feed.at.as_ref(),
+            flow,
+            columns: judged_columns(flow, label, Some(&taken)),
+            strategy: trainings.filter_map(StepStrategy::of).next(),
+        })
     }
+
+    /// The columns that streams of the rows know too late.
+    fn leaks(
+        &self,
+        ages: &ColumnAges<'_>,
+        streams: &[OpStream],
+        is_known: impl Fn(DataAge) -> bool,
+    ) -> Vec<ColumnLeak> {
+        let mut leaks = Vec::new();
+        for column in &self.columns {
+            let mut traces = streams.iter().map(|stream| ages.trace(stream, column));
+            if let Some(trace) = traces.find(|trace| !is_known(trace.ends)) {
+                leaks.push(ColumnLeak {
+                    column: column.clone(),
+                    trace,
+                });
+            }
+        }
+        leaks
+    }
+}
+
+fn flow_with_label<'a>(
+    bound: &'a BoundPipeline,
+    label: &PredictionLabel,
+    from: &str,
+) -> Option<&'a NodeFlow> {
+    let flow = bound.flows.get(from)?;
+    let has_label = flow.schema.field_with_name(&label.column).is_ok();
+    has_label.then_some(flow)
+}
+
+/// The columns of a flow but for the label: those that are taken, or all.
+fn judged_columns(
+    flow: &NodeFlow,
+    label: &PredictionLabel,
+    taken: Option<&BTreeSet<String>>,
+) -> Vec<String> {
+    let names = flow.schema.fields().iter().map(|field| field.name());
+    let is_judged =
+        |name: &&String| **name != label.column && taken.is_none_or(|taken| taken.contains(*name));
+    names.filter(is_judged).cloned().collect()
 }
 
 /// Refuses sinks with features that are not known when the label is predicted.
@@ -94,136 +139,107 @@ pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Resul
         horizon: Some("one step".to_owned()),
         ..label.clone()
     };
-    let mut faults = Vec::new();
     // Rows that are written for a training may have columns that its own step drops: that step is checked.
     let sinks = pipeline
         .sinks
         .iter()
         .filter(|sink| !is_training_input(pipeline, sink));
-    for sink in sinks.chain(&pipeline.trainings) {
-        let Some(flow) = bound.flows.get(&sink.from) else {
-            continue;
-        };
-        if flow.schema.field_with_name(&label.column).is_err() {
-            continue;
-        }
-        let strategy = StepStrategy::of(sink);
-        let steps = flow.future.as_deref().filter(|_| strategy.is_some());
-        if steps.is_none() && strategy.is_some() {
+    let judged = sinks
+        .chain(&pipeline.trainings)
+        .filter_map(|sink| JudgedRows::of_sink(pipeline, bound, label, sink))
+        .chain(JudgedRows::of_feed(pipeline, bound, label));
+    let mut faults = Vec::new();
+    for rows in judged {
+        let steps = rows
+            .flow
+            .future
+            .as_deref()
+            .filter(|_| rows.strategy.is_some());
+        if steps.is_none() && rows.strategy.is_some() {
             // Refused with its training: without rows of the future there are no steps.
             continue;
         }
         let own = if steps.is_some() { &one_step } else { label };
-        let is_known = |ends| match steps {
+        let leaks = rows.leaks(&ages, &rows.flow.streams, |ends| match steps {
             Some(future) => horizon.steps_ahead(ends, future) > 0,
             None => horizon.allows(ends),
-        };
-        let mut leaks = Vec::new();
-        for field in flow
-            .schema
-            .fields()
-            .iter()
-            .filter(|field| *field.name() != label.column)
-        {
-            let mut traces = flow
-                .streams
-                .iter()
-                .map(|stream| ages.trace(stream, field.name()));
-            if let Some(trace) = traces.find(|trace| !is_known(trace.ends)) {
-                leaks.push(ColumnLeak {
-                    column: field.name().clone(),
-                    trace,
-                });
-            }
-        }
-        let place = |fault: Fault| fault.at(sink.at.as_ref());
+        });
         let is_clean = leaks.is_empty();
-        faults.extend(
-            by_cause(leaks)
-                .iter()
-                .map(|group| place(leak_fault(&sink.name, own, group))),
-        );
-        let Some(future) = steps.filter(|_| is_clean && strategy == Some(StepStrategy::Recursive))
+        let of_group = |group: &Vec<ColumnLeak>| leak_fault(&rows.taker, own, group).at(rows.at);
+        faults.extend(by_cause(leaks).iter().map(of_group));
+        let Some(future) =
+            steps.filter(|_| is_clean && rows.strategy == Some(StepStrategy::Recursive))
         else {
             continue;
         };
         // Predictions of the label are known; all else that features look back at has to be known as for one model of
         // the whole horizon.
-        let mut leaks = Vec::new();
-        for field in flow
-            .schema
-            .fields()
-            .iter()
-            .filter(|field| *field.name() != label.column)
-        {
-            let mut traces = future
-                .rows
-                .iter()
-                .map(|stream| predicted_ages.trace(stream, field.name()));
-            if let Some(trace) = traces.find(|trace| !horizon.allows(trace.ends)) {
-                leaks.push(ColumnLeak {
-                    column: field.name().clone(),
-                    trace,
-                });
-            }
-        }
-        faults.extend(by_cause(leaks).iter().map(|group| {
-            let note = format!(
-                "`strategy: recursive` predicts `{}` alone for the steps between",
-                label.column
-            );
-            place(leak_fault(&sink.name, label, group).note(note))
-        }));
+        let leaks = rows.leaks(&predicted_ages, &future.rows, |ends| horizon.allows(ends));
+        let note = format!(
+            "`strategy: recursive` predicts `{}` alone for the steps between",
+            label.column
+        );
+        let of_group = |group: &Vec<ColumnLeak>| {
+            let fault = leak_fault(&rows.taker, label, group).note(&note);
+            fault.at(rows.at)
+        };
+        faults.extend(by_cause(leaks).iter().map(of_group));
     }
     Fault::combine(faults).map_or(Ok(()), Err)
 }
 
-/// The ages of columns of a pipeline whose label is predicted.
-pub(crate) struct ColumnAges<'a> {
-    bound: &'a BoundPipeline,
-    known: &'a [String],
-    free: Vec<&'a String>,
-    times: Vec<&'a String>,
+/// How far ahead of what is known the columns of a sink or a training must be known, in nanoseconds, or in ticks where
+/// times are whole numbers: columns that a model takes, and that the label does not list as known. Empty where the
+/// horizon is a number of rows.
+pub fn known_ahead(
+    pipeline: &Pipeline,
+    bound: &BoundPipeline,
+    sink: &PipelineSink,
+) -> Result<BTreeMap<String, i128>> {
+    let mut lengths = BTreeMap::new();
+    let Some(label) = &pipeline.label else {
+        return Ok(lengths);
+    };
+    let Some(rows) = JudgedRows::of_sink(pipeline, bound, label, sink) else {
+        return Ok(lengths);
+    };
+    let Some(horizon @ LabelHorizon::Time(length)) = LabelHorizon::of(label)? else {
+        return Ok(lengths);
+    };
+    let ages = ColumnAges::new(pipeline, bound, label);
+    for column in rows.columns {
+        if label.known.contains(&column) {
+            continue;
+        }
+        let ahead = match (rows.strategy, rows.flow.future.as_deref()) {
+            (Some(StepStrategy::PerStep), Some(future)) => {
+                let steps = horizon.steps_ahead(ages.of(rows.flow, &column), future);
+                i128::from(steps) * step_length(future)
+            }
+            (Some(StepStrategy::Recursive), Some(future)) => step_length(future),
+            _ => length,
+        };
+        lengths.insert(column, ahead);
+    }
+    Ok(lengths)
 }
 
-impl<'a> ColumnAges<'a> {
-    pub fn new(
-        pipeline: &'a Pipeline,
-        bound: &'a BoundPipeline,
-        label: &'a PredictionLabel,
-    ) -> ColumnAges<'a> {
-        let keys = pipeline.sources.iter().flat_map(|source| &source.keys);
-        let times = pipeline
-            .sources
-            .iter()
-            .filter_map(|source| source.time.as_ref())
-            .collect();
-        ColumnAges {
-            bound,
-            known: &label.known,
-            free: label.known.iter().chain(keys).collect(),
-            times,
-        }
-    }
+/// How far the data of the rows of a flow reaches beyond their times, in nanoseconds, or in ticks where times are whole
+/// numbers: to the end of the bucket for rows of an aggregate.
+pub fn row_extent(pipeline: &Pipeline, bound: &BoundPipeline, flow: &NodeFlow) -> i128 {
+    let label = pipeline.label.clone().unwrap_or_else(|| PredictionLabel {
+        column: String::new(),
+        horizon: None,
+        known: Vec::new(),
+        at: None,
+    });
+    ColumnAges::new(pipeline, bound, &label).extent(flow)
+}
 
-    fn trace(&self, stream: &OpStream, column: &str) -> AgeTrace {
-        let focus = WalkFocus::Horizon {
-            known: self.known,
-            free: &self.free,
-            times: &self.times,
-        };
-        let mut walk = LeakageWalk {
-            bound: self.bound,
-            focus: &focus,
-            seen: BTreeMap::new(),
-        };
-        walk.column(stream, stream.ops.len(), column)
-    }
-
-    /// How far before a row's time the data of a column of a flow ends.
-    pub fn of(&self, flow: &NodeFlow, column: &str) -> DataAge {
-        let traces = flow.streams.iter().map(|stream| self.trace(stream, column));
-        traces.fold(AgeTrace::ahead(), AgeTrace::younger).ends
+fn step_length(future: &FutureFlow) -> i128 {
+    match future.horizon {
+        SeriesLength::Ticks(ticks) => i128::from(ticks) / i128::from(future.steps.max(1)),
+        SeriesLength::Rows(_) => 1,
     }
 }
 
@@ -279,11 +295,7 @@ pub fn label_in_features(
                 column: label,
                 base: source.zip(base.as_deref()),
             };
-            let mut walk = LeakageWalk {
-                bound,
-                focus: &focus,
-                seen: BTreeMap::new(),
-            };
+            let walk = AgeWalk::new(bound, focus);
             let trace = walk.column(stream, stream.ops.len(), column);
             if matches!(
                 trace.ends,
@@ -362,12 +374,13 @@ fn listed_columns(names: &[&str]) -> String {
     }
 }
 
-fn leak_fault(sink: &str, label: &PredictionLabel, group: &[ColumnLeak]) -> Fault {
+fn leak_fault(taker: &str, label: &PredictionLabel, group: &[ColumnLeak]) -> Fault {
     let names: Vec<&str> = group.iter().map(|leak| leak.column.as_str()).collect();
     let ends = group.first().map_or(DataAge::After, |leak| leak.trace.ends);
-    let until = match ends {
-        DataAge::After => "from after its own row",
-        _ => "that is known too late",
+    let until = if ends.is_later() {
+        "from after its own row"
+    } else {
+        "that is known too late"
     };
     let (uses, columns) = match names.as_slice() {
         [only] => ("uses", format!("`{only}`")),
@@ -378,7 +391,7 @@ fn leak_fault(sink: &str, label: &PredictionLabel, group: &[ColumnLeak]) -> Faul
         _ => format!(": {}", listed_columns(&names)),
     };
     let message = format!(
-        "{columns} in sink `{sink}` {uses} data {until}: `{}` is predicted {} ahead{path}",
+        "{columns} in {taker} {uses} data {until}: `{}` is predicted {} ahead{path}",
         label.column,
         horizon_text(label),
     );
@@ -390,6 +403,10 @@ fn leak_fault(sink: &str, label: &PredictionLabel, group: &[ColumnLeak]) -> Faul
     let fault = fault.hint(
         "let its window end earlier (`gap`), lag it, drop it before the sink, or list it under the label's `known`",
     );
+    let advice = group.iter().filter(|leak| leak.trace.ends.is_later());
+    let mut advice: Vec<&str> = advice.filter_map(advice_on_later_data).collect();
+    advice.dedup();
+    let fault = advice.into_iter().fold(fault, Fault::note);
     let shown = group.iter().take(COLUMNS_EXPLAINED_MAX);
     shown.fold(fault, |fault, leak| {
         let age = describe_age(leak.trace.ends);
@@ -412,11 +429,39 @@ fn horizon_text(label: &PredictionLabel) -> &str {
     label.horizon.as_deref().unwrap_or_default()
 }
 
+/// Advice about data of later rows, by the step that brings it.
+fn advice_on_later_data(leak: &ColumnLeak) -> Option<&'static str> {
+    let is_of = |kind: &str| {
+        let ending = format!(".{kind})");
+        leak.trace.path.iter().any(|step| step.ends_with(&ending))
+    };
+    if is_of("aggregate") {
+        return Some(
+            "a bucket of an aggregate is known at its end, and a group without a time holds rows of any time: join it by \
+             the time of its end (`derive: { day: \"day + INTERVAL '7 days'\" }` behind the aggregate)",
+        );
+    }
+    if is_of("sql") {
+        return Some(
+            "a query computes it over rows of other times: let frames and groups end with the row's time, or declare how \
+             long before its row the data ends (`data_age: { column: 7d }` beside `sql`), and prove that with \
+             `check --perturb-future`",
+        );
+    }
+    let is_joined = is_of("join") || is_of("as_of_join");
+    is_joined.then_some(
+        "rows of another step are met by keys that do not bind their times: join by the time of the rows, moved by a \
+         known length at most",
+    )
+}
+
 /// How young data is.
 fn describe_age(ends: DataAge) -> String {
-    let DataAge::Behind { time, rows } = ends else {
+    let DataAge::Behind { time: signed, rows } = ends else {
         return "ends after its row".to_owned();
     };
+    let time = signed.abs();
+    let side = if signed < 0 { "after" } else { "before" };
     let units: [(i128, &str); 4] = [
         (86_400_000_000_000, "d"),
         (3_600_000_000_000, "h"),
@@ -433,236 +478,5 @@ fn describe_age(ends: DataAge) -> String {
         None if rows > 0 => format!("{rows} rows"),
         None => return "ends with its row".to_owned(),
     };
-    format!("ends {length} before its row")
-}
-
-/// What a walk looks for.
-enum WalkFocus<'a> {
-    /// The age of everything: columns that are known ahead, those of keys and those of time.
-    Horizon {
-        known: &'a [String],
-        free: &'a [&'a String],
-        times: &'a [&'a String],
-    },
-    /// A label alone, and the column of a source that it equals: the source's name and the column's.
-    Label {
-        column: &'a str,
-        base: Option<(&'a str, &'a str)>,
-    },
-}
-
-struct LeakageWalk<'a> {
-    bound: &'a BoundPipeline,
-    focus: &'a WalkFocus<'a>,
-    seen: BTreeMap<(usize, String), AgeTrace>,
-}
-
-const NOW: DataAge = DataAge::Behind { time: 0, rows: 0 };
-
-impl LeakageWalk<'_> {
-    /// Age of a column after `after` of the stream's operations.
-    fn column(&mut self, stream: &OpStream, after: usize, name: &str) -> AgeTrace {
-        match self.focus {
-            WalkFocus::Horizon { known, .. } if known.iter().any(|known| known == name) => {
-                return AgeTrace::ahead();
-            }
-            WalkFocus::Label { column, .. } if *column == name => {
-                return AgeTrace {
-                    ends: NOW,
-                    timed: false,
-                    path: vec![format!("`{name}`")],
-                };
-            }
-            _ => {}
-        }
-        let key = (after, name.to_owned());
-        if let Some(known) = self.seen.get(&key) {
-            return known.clone();
-        }
-        let trace = self.written(stream, after, name);
-        self.seen.insert(key, trace.clone());
-        trace
-    }
-
-    /// A column of a source, or of what was gathered.
-    fn base(&self, stream: &OpStream, name: &str) -> AgeTrace {
-        let bound = self.bound;
-        let (from, is_source) = match &bound.bases[stream.base] {
-            BaseDataset::Source(source) => (source.clone(), true),
-            BaseDataset::Gathered(op) => (bound.ops[*op].label.clone(), false),
-        };
-        let (ends, timed) = match self.focus {
-            WalkFocus::Horizon { free, times, .. } => {
-                let timed = times.iter().any(|time| *time == name);
-                let ahead = timed || free.iter().any(|free| *free == name);
-                (if ahead { DataAge::Ahead } else { NOW }, timed)
-            }
-            WalkFocus::Label { base, .. } => (
-                if is_source && *base == Some((from.as_str(), name)) {
-                    NOW
-                } else {
-                    DataAge::Ahead
-                },
-                false,
-            ),
-        };
-        AgeTrace {
-            ends,
-            timed,
-            path: Vec::new(),
-        }
-        .through_step(name, &from)
-    }
-
-    /// A column that an as-of join brings: as old as it is on its own side.
-    fn joined(&self, op: usize, join: &JoinOp, direction: MatchDirection, name: &str) -> AgeTrace {
-        let from = join
-            .columns
-            .iter()
-            .find(|(_, field)| field.name() == name)
-            .map(|(from, _)| from.as_str());
-        let streams = self
-            .bound
-            .join_inputs
-            .get(&op)
-            .map(|flow| flow.streams.as_slice())
-            .unwrap_or_default();
-        let traces = streams.iter().map(|other| {
-            let mut walk = LeakageWalk {
-                bound: self.bound,
-                focus: self.focus,
-                seen: BTreeMap::new(),
-            };
-            walk.column(other, other.ops.len(), from.unwrap_or(name))
-        });
-        let mut trace = traces.fold(AgeTrace::ahead(), AgeTrace::younger);
-        let all = matches!(self.focus, WalkFocus::Horizon { .. });
-        // Which row is found depends on the row's time, whatever its columns hold.
-        if all && trace.ends == DataAge::Ahead {
-            trace.ends = NOW;
-        }
-        if direction != MatchDirection::Backward && trace.ends != DataAge::Ahead {
-            trace.ends = DataAge::After;
-        }
-        trace.timed = false;
-        trace
-    }
-
-    fn written(&mut self, stream: &OpStream, after: usize, name: &str) -> AgeTrace {
-        let bound = self.bound;
-        let now = NOW;
-        let all_data = matches!(self.focus, WalkFocus::Horizon { .. });
-        let Some(before) = after.checked_sub(1) else {
-            return self.base(stream, name);
-        };
-        let op = &bound.ops[stream.ops[before]];
-        let mut all = |names: &[String]| {
-            let traces = names.iter().map(|read| self.column(stream, before, read));
-            traces.fold(AgeTrace::ahead(), AgeTrace::younger)
-        };
-        // What a row meets by its keys may be the newest of another table.
-        let met_with_all = |trace: AgeTrace| match all_data && trace.timed {
-            true => trace.younger(AgeTrace {
-                ends: now,
-                timed: false,
-                path: Vec::new(),
-            }),
-            false => trace,
-        };
-        let trace = match &op.op {
-            PlanOp::Map(map) if map.writes.iter().any(|field| field.name() == name) => {
-                let mut trace = all(&map.reads);
-                if let Some(behind) = map.behind.filter(|_| all_data) {
-                    trace = trace.younger(AgeTrace {
-                        ends: age_shifted(now, behind, None),
-                        timed: false,
-                        path: Vec::new(),
-                    });
-                } else if map.asks.iter().any(|ask| ask.of.is_some()) {
-                    trace = met_with_all(trace);
-                }
-                trace
-            }
-            PlanOp::Expand(expand) if expand.writes.iter().any(|field| field.name() == name) => {
-                all(&expand.reads)
-            }
-            PlanOp::Join(join) if join.is_written(name) => match &join.by {
-                JoinBy::Time(as_of) => self.joined(stream.ops[before], join, as_of.direction, name),
-                JoinBy::Equality(_) => {
-                    let keys: Vec<String> = join.columns_here().cloned().collect();
-                    met_with_all(all(&keys))
-                }
-            },
-            PlanOp::Window(window) => {
-                match window.writes.iter().position(|field| field.name() == name) {
-                    None => return self.column(stream, before, name),
-                    Some(output) => {
-                        let function = &window.plan.functions[output];
-                        let input = window.reads.get(function.input).cloned().into_iter();
-                        let parent = match function.compute {
-                            WindowFunction::SeasonalIndex { parent, .. } => {
-                                parent.and_then(|parent| window.reads.get(parent))
-                            }
-                            _ => None,
-                        };
-                        let mut trace = all(&input.collect::<Vec<_>>());
-                        trace.ends = match window.backward {
-                            true if all_data || trace.ends != DataAge::Ahead => DataAge::After,
-                            true => DataAge::Ahead,
-                            false => {
-                                age_shifted(trace.ends, function.compute.behind(), Some(window))
-                            }
-                        };
-                        trace.timed = false;
-                        trace.younger(all(&parent.cloned().into_iter().collect::<Vec<_>>()))
-                    }
-                }
-            }
-            PlanOp::Project(columns) => {
-                let from = columns
-                    .iter()
-                    .find(|(_, to)| to == name)
-                    .map_or(name, |(from, _)| from);
-                return self.column(stream, before, from);
-            }
-            _ => return self.column(stream, before, name),
-        };
-        trace.through_step(name, &op.label)
-    }
-}
-
-/// Shifts an age back by a length.
-fn age_shifted(ends: DataAge, by: SeriesLength, window: Option<&WindowOp>) -> DataAge {
-    let DataAge::Behind { time, rows } = ends else {
-        return ends;
-    };
-    let tick = window.map_or(1, |window| nanoseconds_per_tick(&window.plan.time));
-    // Rows convert to time only if no period is missing.
-    let every = match window.map(|window| window.plan.gaps) {
-        Some(GapHandling::Error { every } | GapHandling::Complete { every, .. }) => {
-            i128::from(every) * tick
-        }
-        _ => 0,
-    };
-    match by {
-        SeriesLength::Rows(by) => DataAge::Behind {
-            time: time + i128::from(by) * every,
-            rows: rows + by,
-        },
-        SeriesLength::Ticks(by) => DataAge::Behind {
-            time: time + i128::from(by) * tick,
-            rows,
-        },
-    }
-}
-
-/// Nanoseconds per tick; integer time columns count in their own unit.
-fn nanoseconds_per_tick(time: &DataType) -> i128 {
-    match time {
-        DataType::Date32 => 86_400_000_000_000,
-        DataType::Date64 | DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000_000,
-        DataType::Timestamp(TimeUnit::Second, _) => 1_000_000_000,
-        DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000,
-        _ => 1,
-    }
+    format!("ends {length} {side} its row")
 }

@@ -1,5 +1,6 @@
 //! Operations: the result of binding a transform to its columns.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
@@ -11,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::expectation::Expectation;
+use crate::time_shift::TimeShift;
 
 /// Computes output columns from input columns of the same rows. The second argument is the number of rows. Inputs
 /// may have any layout of their logical type (see `forebay_model::StringColumn`).
@@ -75,7 +77,9 @@ pub struct AnalyzerRequest {
     /// Whether the finding describes the rows of one run. It is computed anew when an artifact is applied or stands in
     /// for what a degraded run does not learn, and no artifact holds it.
     pub per_run: bool,
-    /// Continues the findings of earlier runs.
+    /// Whether the rows of the future are read instead of the known ones.
+    pub of_future: bool,
+    /// Continues the finding of the run before, where there is one.
     pub continues: Option<CombineFindings>,
     /// What determines ids beside the finding that continues, as text.
     pub numbering_scheme: String,
@@ -94,6 +98,7 @@ impl AnalyzerRequest {
             of: None,
             part: None,
             per_run: false,
+            of_future: false,
             continues: None,
             numbering_scheme: String::new(),
         }
@@ -120,6 +125,12 @@ impl AnalyzerRequest {
     /// Computes the finding from the rows of each run that are in a part of the split.
     pub fn per_run_of_part(mut self, part: Option<&str>) -> Self {
         self.part = part.map(str::to_owned);
+        self.per_run()
+    }
+
+    /// Reads the rows of the future of this step, in each run.
+    pub fn of_future_rows(mut self) -> Self {
+        self.of_future = true;
         self.per_run()
     }
 
@@ -211,6 +222,28 @@ pub struct MapOp {
     pub feedback: Option<PredictionFeedback>,
     /// Whether it finds the rows of a join: what it writes is null where there is none.
     pub finds_rows: bool,
+    /// The column of times that its only output is, and how far the output lies from it.
+    pub moved: Option<MovedTime>,
+    /// The rows of another step whose values it writes.
+    pub met: Option<MetRows>,
+}
+
+/// A column of times that an operation moves by a known or bounded distance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MovedTime {
+    /// The column.
+    pub from: String,
+    /// The distance from it.
+    pub shift: TimeShift,
+}
+
+/// Rows of another step that rows of this step look up by equal keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetRows {
+    /// Key columns of this side and the other side.
+    pub keys: Vec<(String, String)>,
+    /// The other side's column whose values are written; `None` where the position of the row is.
+    pub column: Option<String>,
 }
 
 impl MapOp {
@@ -232,6 +265,8 @@ impl MapOp {
             value_counts: Vec::new(),
             feedback: None,
             finds_rows: false,
+            moved: None,
+            met: None,
         }
     }
 
@@ -253,6 +288,8 @@ impl MapOp {
             value_counts: Vec::new(),
             feedback: None,
             finds_rows: false,
+            moved: None,
+            met: None,
         }
     }
 }
@@ -291,6 +328,18 @@ impl MapOp {
     /// Counts as the search for the rows of a join.
     pub fn finding_rows(mut self) -> Self {
         self.finds_rows = true;
+        self
+    }
+
+    /// Says which column of times the only output is, and how far it lies from it.
+    pub fn moving(mut self, moved: Option<MovedTime>) -> Self {
+        self.moved = moved;
+        self
+    }
+
+    /// Says which rows of another step the values are from.
+    pub fn meeting(mut self, met: MetRows) -> Self {
+        self.met = Some(met);
         self
     }
 
@@ -530,6 +579,17 @@ pub struct GatherOp {
     pub schema: SchemaRef,
     /// Method of computation.
     pub lower: GatherBy,
+    /// The query that computes the rows, if one does.
+    pub query: Option<Arc<QueryPlan>>,
+}
+
+/// A query, for the age of its columns.
+#[derive(Debug, Clone)]
+pub struct QueryPlan {
+    /// The plan over the tables that it names.
+    pub plan: LogicalPlan,
+    /// Declared distances before a row's time at which the data of a column ends.
+    pub data_age: BTreeMap<String, SeriesLength>,
 }
 
 /// Method by which a `GatherOp` computes its rows.

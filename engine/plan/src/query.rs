@@ -18,7 +18,7 @@ use forebay_model::{Fault, Result, codes, contains_floats, logical_type};
 
 use crate::canonical_floats::{canonical_key, canonical_key_in};
 use crate::sql_faults::{query_fault, shown};
-use crate::{GatherBy, GatherOp, SqlCompiler};
+use crate::{GatherBy, GatherOp, QueryPlan, SqlCompiler};
 
 impl SqlCompiler {
     /// Names of the tables in a query.
@@ -80,6 +80,10 @@ impl SqlCompiler {
             .keys()
             .for_each(|name| drop(session.deregister_table(name.as_str())));
         drop(catalog);
+        let written = QueryPlan {
+            plan: plan.clone(),
+            data_age: BTreeMap::new(),
+        };
         let plan = plan.transform_up_with_subqueries(|node| {
             Ok(Transformed::yes(total_order(canonicalize_keys(
                 self.exactly(node)?,
@@ -114,6 +118,7 @@ impl SqlCompiler {
                     names.iter().map(String::as_str).zip(inputs).collect();
                 with_inputs(plan.clone(), &inputs).map_err(|error| query_fault(&text, &error))
             })),
+            query: Some(Arc::new(written)),
         })
     }
 }

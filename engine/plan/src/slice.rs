@@ -41,6 +41,8 @@ pub(crate) struct StreamSlice {
     pub columns: Vec<String>,
     /// Columns that select rows.
     pub row_columns: BTreeSet<String>,
+    /// All columns that are read before the first operation, those of the base or not.
+    pub live: BTreeSet<String>,
 }
 
 /// Slices a stream backward. An operation is needed if it selects rows, or if one of its outputs is needed after
@@ -146,6 +148,7 @@ pub(crate) fn slice_stream(
         ops,
         columns,
         row_columns: live_rows,
+        live,
     }
 }
 
@@ -184,6 +187,24 @@ pub fn pruning_conditions(bound: &BoundPipeline, scan: &ColumnScan) -> Vec<Expr>
         }
     }
     conditions
+}
+
+/// The columns after `after` operations of a stream that columns at its end are computed of.
+pub fn live_columns(
+    bound: &BoundPipeline,
+    stream: &OpStream,
+    after: usize,
+    columns: &[&str],
+) -> BTreeSet<String> {
+    let behind = OpStream {
+        base: stream.base,
+        ops: stream.ops[after..].to_vec(),
+    };
+    let wanted = SliceTarget {
+        after: behind.ops.len(),
+        columns: columns.to_vec(),
+    };
+    slice_stream(bound, &behind, &[wanted]).live
 }
 
 /// Slices a stream for columns at its end. Returns the indices of the operations and the columns of the base.

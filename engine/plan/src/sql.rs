@@ -20,10 +20,11 @@ use datafusion::prelude::SessionConfig;
 use datafusion::sql::sqlparser::ast::{self, Visit, visit_expressions};
 use forebay_model::{Fault, Result, canonical_keys, codes, logical_type};
 
-use crate::ColumnKernel;
 use crate::canonical_floats::canonical_key_function;
 use crate::nan_comparison::canonicalize_nan;
 use crate::sql_faults::{data_type_words, expression_fault};
+use crate::time_shift::shifted_column;
+use crate::{ColumnKernel, MovedTime};
 
 /// Compiles SQL text against schemas. Column names are case-sensitive. Functions that are not deterministic are
 /// refused, so that results depend on data and spec alone. SQL sees -0.0 as 0.0 and all NaN as equal, because the
@@ -49,6 +50,8 @@ pub struct CompiledExpression {
     pub kernel: ColumnKernel,
     /// The logical expression, for pruning.
     pub logical: Expr,
+    /// The column of times that it moves, where it does nothing else.
+    pub moved: Option<MovedTime>,
 }
 
 impl SqlCompiler {
@@ -58,6 +61,10 @@ impl SqlCompiler {
         let all = DFSchema::try_from(schema.clone()).map_err(fault)?;
         self.parses(text)?;
         let logical = self.context().parse_sql_expr(text, &all).map_err(fault)?;
+        let moved = shifted_column(&logical, &all).map(|shifted| MovedTime {
+            from: shifted.column.name,
+            shift: shifted.shift,
+        });
         let simple = self.simplified(&logical, schema).map_err(fault)?;
         // A narrow schema: batches need only the columns that are read.
         let wide = self
@@ -135,6 +142,7 @@ impl SqlCompiler {
             field,
             kernel,
             logical,
+            moved,
         })
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use forebay_model::{Fault, Pipeline, PipelineSink, PredictionLabel, Result, codes, type_words};
 
+use crate::column_age::ColumnAges;
 use crate::label_horizon::LabelHorizon;
-use crate::leakage::ColumnAges;
 use crate::{BoundPipeline, FutureFlow, NodeFlow, changed_by, unknown_column};
 
 /// The columns of a step with rows of the future, by how many steps ahead they are known.

@@ -430,6 +430,7 @@ impl<'a> RunAttempt<'a> {
         // Expectations compare with what the previous interval has published.
         session.wait_for_previous_run(BackfillStage::Done)?;
         let expectations = run.judge_expectations(self.interval)?;
+        run.check_known_columns()?;
         run.check_rows(&staged, bound.own_sinks)?;
         // A run that fails publishes nothing: trainings come first. Those of an interval read the intervals before
         // it, too, so its outputs are published before them.

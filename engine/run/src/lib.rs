@@ -78,8 +78,8 @@ pub use leak_check::{
 };
 pub use predict::{
     ForecastColumns, ForecastExamples, ForecastFormat, ForecastLayout, ForecastPoint, LoadedModel,
-    ModelPredictor, PredictConfig, PredictTransform, PredictedRows, Predictions, SeriesExample,
-    SeriesKey, SeriesPoint, quantile_column,
+    MissingKnown, ModelPredictor, PredictConfig, PredictTransform, PredictedRows, Predictions,
+    SeriesExample, SeriesKey, SeriesPoint, quantile_column,
 };
 pub use preview::{Preview, PreviewOptions};
 pub use profile::{

@@ -135,6 +135,15 @@ impl<'p> StepHandle<'p> {
         }
     }
 
+    /// How long before its row the data of a column of the query ends, such as `7d`: for a column that the query
+    /// computes over other rows, whose age the check of leaks cannot prove.
+    pub fn data_age(self, column: impl Into<String>, length: impl Into<String>) -> Self {
+        let (column, length) = (column.into(), length.into());
+        self.update(|node| {
+            node.data_age.insert(column, length);
+        })
+    }
+
     /// A run that would be late may leave these steps out.
     pub fn optional(self) -> Self {
         self.update(|node| node.optional = true)

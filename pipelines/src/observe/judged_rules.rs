@@ -24,6 +24,7 @@ impl JudgedRules {
             return;
         };
         let report = ExpectationReport {
+            of_future: false,
             step: step.clone(),
             rule: rule.clone(),
             holds: *holds,

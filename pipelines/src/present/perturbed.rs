@@ -59,7 +59,11 @@ fn cut_text(found: &CutoffReport) -> String {
             (_, 0) => format!("the same bits in {columns}"),
             _ => format!("{} of {columns} moved", sink.moved.len()),
         };
-        text += &format!("{}: {rows}, {fate}\n", sink.sink);
+        let ahead = match sink.rows_ahead {
+            0 => String::new(),
+            rows => format!(", {} within the horizon after it", units::rows(rows)),
+        };
+        text += &format!("{}: {rows}{ahead}, {fate}\n", sink.sink);
     }
     text
 }

@@ -274,14 +274,22 @@ fn left_out(ended: u64) -> String {
 }
 
 /// How many rules hold, and those that do not.
-fn expectations_text(expectations: &[ExpectationReport]) -> String {
+fn expectations_text(expectations: &[ExpectationReport], has_future: bool) -> String {
     if expectations.is_empty() {
         return String::new();
     }
+    let of_future = expectations.iter().filter(|rule| rule.of_future).count();
+    let judged = if !has_future {
+        String::new()
+    } else if of_future == 0 {
+        ", all about known rows".to_owned()
+    } else {
+        format!(", {of_future} of them about rows of the future")
+    };
     let broken: Vec<&ExpectationReport> = expectations.iter().filter(|rule| !rule.holds).collect();
     let rules = units::counted(expectations.len() as u64, "rule");
     let mut text = format!(
-        "expectations: {} of {rules} hold\n",
+        "expectations: {} of {rules} hold{judged}\n",
         expectations.len() - broken.len()
     );
     for ExpectationReport {
@@ -518,7 +526,7 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
         .forecasts
         .iter()
         .for_each(|forecast| text += &forecast_text(forecast));
-    text += &expectations_text(&report.expectations);
+    text += &expectations_text(&report.expectations, !report.future.is_empty());
     text += &drift::rules_text(&report.expectations);
     if !report.again.is_empty() {
         let again: Vec<String> = report

@@ -282,6 +282,7 @@ impl SpecConverter<'_> {
             fit_on: wire.fit_on,
             allow_empty: wire.allow_empty,
             refit,
+            data_age: wire.data_age,
             steps,
             optional,
             at,

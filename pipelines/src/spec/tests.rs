@@ -345,6 +345,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 fit_on: None,
                 allow_empty: false,
                 refit: None,
+                data_age: Default::default(),
                 steps: vec![
                     step(
                         FakeFilter("date <= DATE '2016-05-22' AND note <> '${x}'".into()).step(),
@@ -371,6 +372,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 fit_on: None,
                 allow_empty: false,
                 refit: None,
+                data_age: Default::default(),
                 steps: vec![],
                 optional: false,
                 at: at(20, 3, 6, "steps.joined"),
@@ -381,6 +383,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 fit_on: Some("train".into()),
                 allow_empty: false,
                 refit: None,
+                data_age: Default::default(),
                 steps: vec![
                     step(
                         FakeImpute {

@@ -1,6 +1,7 @@
 //! The document as YAML has it. Only here do the engine's nouns meet serde and JSON Schema.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
 use forebay_connectors::ColumnTypes;
@@ -202,6 +203,10 @@ pub(super) struct YamlStep {
     /// `7d`, `drift above 0.1`, or `30d or drift above 0.1`. Until then what an earlier run learned is in force.
     #[serde(default)]
     pub refit: Option<String>,
+    /// How long before its row the data of a column of the query ends, such as `7d`; a number without a unit counts rows.
+    /// For columns that the query computes over other rows, whose age the check of leaks cannot prove.
+    #[serde(default)]
+    pub data_age: BTreeMap<String, String>,
     /// Whether a run that would be late may leave it out (`skip_optional`); what reads it must be
     /// optional too.
     #[serde(default)]

@@ -6,7 +6,8 @@ use arrow::datatypes::{DataType, TimeUnit};
 use arrow::util::display::array_value_to_string;
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{
-    BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform, ValueCount,
+    BindScope, ColumnSelector, ConfiguredTransform, MapOp, MovedTime, PlanOp, Transform,
+    ValueCount, cast_shift,
 };
 use forebay_setters::Setters;
 use indexmap::IndexMap;
@@ -122,6 +123,10 @@ impl Transform for CastColumns {
                     .clone()
                     .with_data_type(wanted.clone())
                     .with_nullable(nullable);
+                let moved = cast_shift(field.data_type(), &wanted).map(|shift| MovedTime {
+                    from: name.clone(),
+                    shift,
+                });
                 let mut map = MapOp::new([&name], [output], {
                     let name = name.clone();
                     move |inputs, _| {
@@ -134,7 +139,7 @@ impl Transform for CastColumns {
                 if safe {
                     map = map.counting(ValueCount::nulled());
                 }
-                ops.push(PlanOp::Map(map));
+                ops.push(PlanOp::Map(map.moving(moved)));
             }
         }
         Fault::combine(faults).map_or(Ok(ops), Err)

@@ -48,11 +48,10 @@ impl Transform for DeriveColumns {
             let field = expression.field.with_name(name);
             schema = with_field(&schema, &field);
             let kernel = expression.kernel;
-            ops.push(PlanOp::Map(MapOp::new(
-                expression.reads,
-                [field],
-                move |inputs, rows| kernel(inputs, rows),
-            )));
+            let map = MapOp::new(expression.reads, [field], move |inputs, rows| {
+                kernel(inputs, rows)
+            });
+            ops.push(PlanOp::Map(map.moving(expression.moved)));
         }
         Fault::combine(faults).map_or(Ok(ops), Err)
     }

@@ -375,6 +375,7 @@ impl Transform for Aggregate {
             alone: false,
             schema: Arc::new(Schema::new(fields)),
             lower: GatherBy::GroupBy(GroupByOp { spec, inputs }),
+            query: None,
         })])
     }
 }

@@ -68,6 +68,7 @@ impl Transform for Dedupe {
                 keys,
                 last: self.keep == DedupeKeep::Last,
             },
+            query: None,
         })])
     }
 }

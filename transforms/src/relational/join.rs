@@ -10,7 +10,7 @@ use forebay_analyze::{TokenVocabulary, VocabularyOrder};
 use forebay_model::{Fault, Finding, Result, RowChange, codes, take_rows, type_words};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FilterOp, GatherBy, GatherOp,
-    HeldRows, JoinBy, JoinChecks, JoinOp, LoweredMap, MapOp, PlanOp, Transform,
+    HeldRows, JoinBy, JoinChecks, JoinOp, LoweredMap, MapOp, MetRows, PlanOp, Transform,
     duplicate_key_fault, key_text, met_twice_fault,
 };
 use forebay_setters::Setters;
@@ -337,6 +337,7 @@ impl Join {
                 join,
                 unmatched: self.how == JoinKind::Left,
             },
+            query: None,
         }))
     }
 
@@ -388,11 +389,21 @@ impl Join {
                 }))
             },
         );
+        let matching = matching.meeting(self.met_rows(None));
         if self.how == JoinKind::Anti {
             // It keeps the rows that match none.
             return PlanOp::Map(matching);
         }
         PlanOp::Map(matching.finding_rows())
+    }
+
+    /// The rows that are looked up, and the column whose values are taken.
+    fn met_rows(&self, column: Option<&str>) -> MetRows {
+        let keys = self.on.iter().cloned();
+        MetRows {
+            keys: keys.zip(self.right_keys().iter().cloned()).collect(),
+            column: column.map(str::to_owned),
+        }
     }
 
     /// Takes one column of the other table.
@@ -415,34 +426,31 @@ impl Join {
             asks.push(self.collect_request(keys.to_vec()));
         }
         let with = self.with.clone();
-        PlanOp::Map(MapOp::fitted(
-            [row],
-            [output.clone()],
-            asks,
-            move |findings| {
-                if let (Some(twice), Some(table)) = (findings.get(1), findings.get(2))
-                    && twice.rows() > 0
-                {
-                    let met = array_value_to_string(twice.table().column(0), 0)?;
-                    let names = table
-                        .table()
-                        .schema_ref()
-                        .fields()
-                        .iter()
-                        .map(|field| field.name().as_str());
-                    let columns = names.zip(table.table().columns());
-                    let key = met.parse().map_or(met, |row| key_text(columns, row));
-                    return Err(met_twice_fault(&with, &key));
-                }
-                let values = finding_at(findings, 0)?.table().column(0).clone();
-                // The width of a vector is known by now.
-                let field = output.clone().with_data_type(values.data_type().clone());
-                let lowered = LoweredMap::unary(move |rows| {
-                    take_rows(&values, rows.as_primitive::<UInt32Type>())
-                });
-                Ok(lowered.fields(vec![field]))
-            },
-        ))
+        let met = self.met_rows(Some(from));
+        let map = MapOp::fitted([row], [output.clone()], asks, move |findings| {
+            if let (Some(twice), Some(table)) = (findings.get(1), findings.get(2))
+                && twice.rows() > 0
+            {
+                let met = array_value_to_string(twice.table().column(0), 0)?;
+                let names = table
+                    .table()
+                    .schema_ref()
+                    .fields()
+                    .iter()
+                    .map(|field| field.name().as_str());
+                let columns = names.zip(table.table().columns());
+                let key = met.parse().map_or(met, |row| key_text(columns, row));
+                return Err(met_twice_fault(&with, &key));
+            }
+            let values = finding_at(findings, 0)?.table().column(0).clone();
+            // The width of a vector is known by now.
+            let field = output.clone().with_data_type(values.data_type().clone());
+            let lowered = LoweredMap::unary(move |rows| {
+                take_rows(&values, rows.as_primitive::<UInt32Type>())
+            });
+            Ok(lowered.fields(vec![field]))
+        });
+        PlanOp::Map(map.meeting(met))
     }
 }
 

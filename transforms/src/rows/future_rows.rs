@@ -192,6 +192,7 @@ impl Transform for FutureRows {
             alone: true,
             schema,
             lower,
+            query: None,
         })])
     }
 }

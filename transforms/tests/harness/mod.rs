@@ -226,6 +226,7 @@ pub fn run(
         fit_on: None,
         allow_empty: false,
         refit: None,
+        data_age: Default::default(),
         steps: steps.iter().map(step).collect(),
         optional: false,
         at: None,

@@ -4,12 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
-use forebay_model::{ContentId, Fault, IdBuilder, PipelineNode, SpecLocation, codes, type_words};
+use forebay_model::{
+    ContentId, Fault, IdBuilder, PipelineNode, Result, SpecLocation, codes, type_words,
+};
 
 use super::PipelineBinder;
 use super::assumed::{MendedBinding, NamedTable, bind_with_assumptions};
 use crate::bind_faults::{BindResult, BindStop, ColumnDoubt, field_location};
-use crate::{BaseDataset, BoundOp, FutureFlow, GatherBy, GatherOp, NodeFlow, PlanOp};
+use crate::column_selector::unknown_column;
+use crate::label_horizon::LabelHorizon;
+use crate::{
+    BaseDataset, BoundOp, FutureFlow, GatherBy, GatherOp, NodeFlow, PlanOp, SeriesColumns,
+};
 
 impl PipelineBinder<'_> {
     pub(super) fn union(
@@ -142,7 +148,7 @@ impl PipelineBinder<'_> {
                 .filter(|fault| !doubt.covers(fault, None))
                 .map(place),
         );
-        let gather = bound.ok_or(BindStop::Reported)?;
+        let gather = with_data_age(bound.ok_or(BindStop::Reported)?, node)?;
         if wrong {
             doubt.add_types(
                 gather
@@ -162,6 +168,22 @@ impl PipelineBinder<'_> {
             node.at.as_ref(),
         )
     }
+}
+
+/// The gather of a query whose step declares how old the data of columns is.
+fn with_data_age(mut gather: GatherOp, node: &PipelineNode) -> Result<GatherOp> {
+    let Some(query) = &mut gather.query else {
+        return Ok(gather);
+    };
+    let query = Arc::make_mut(query);
+    for (column, length) in &node.data_age {
+        if gather.schema.field_with_name(column).is_err() {
+            return Err(unknown_column(column, &gather.schema));
+        }
+        let age = LabelHorizon::parse(length)?.length()?;
+        query.data_age.insert(column.clone(), age);
+    }
+    Ok(gather)
 }
 
 /// The first column in which two inputs of a union differ.

@@ -19,8 +19,8 @@ use crate::column_selector::unknown_column;
 use crate::leakage::check_leakage;
 use crate::refit::check_refit;
 use crate::{
-    BaseDataset, BoundOp, BoundPipeline, FilterOp, NodeFlow, OpId, OpStream, PlanOp, SeriesColumns,
-    SqlCompiler, TransformRegistry,
+    BaseDataset, BoundOp, BoundPipeline, FilterOp, MapOp, NodeFlow, OpId, OpStream, PlanOp,
+    SeriesColumns, SqlCompiler, TransformRegistry,
 };
 use steps::StepOutcome;
 
@@ -187,7 +187,7 @@ impl PipelineBinder<'_> {
     ) -> OpId {
         let id = self.bound.ops.len();
         // Future rows go through a copy of the operation: its windows have more inputs.
-        let copy = flow.future.is_some().then(|| op.clone());
+        let copy = flow.future.is_some().then(|| without_judgement(op.clone()));
         self.bound.ops.push(BoundOp {
             label: label.clone(),
             identity,
@@ -312,6 +312,17 @@ impl PipelineBinder<'_> {
             false => self.doubts.insert(node.name.clone(), doubt),
         };
         Ok(flow)
+    }
+}
+
+/// The operation without what it expects of its rows, which is judged once.
+fn without_judgement(op: PlanOp) -> PlanOp {
+    match op {
+        PlanOp::Map(map) => PlanOp::Map(MapOp {
+            expectation: None,
+            ..map
+        }),
+        other => other,
     }
 }
 

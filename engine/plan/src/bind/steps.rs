@@ -13,7 +13,7 @@ use super::{PipelineBinder, unknown_node};
 use crate::bind_faults::{BindResult, BindStop};
 use crate::column_selector::unknown_column;
 use crate::future::is_hidden;
-use crate::{BindScope, BoundAnalyzer, GatherBy, NodeFlow, PlanOp, Transform};
+use crate::{BindScope, BoundAnalyzer, GatherBy, NodeFlow, PlanOp, Transform, future_streams};
 
 /// What came of binding a step.
 #[derive(Default)]
@@ -242,6 +242,13 @@ impl PipelineBinder<'_> {
         for ask in asks {
             let (streams, part) = match &ask.of {
                 Some(other) => (self.node(other)?.streams, None),
+                None if ask.of_future => {
+                    let future = before
+                        .future
+                        .as_ref()
+                        .ok_or_else(|| Fault::internal("a rule about rows that are not there"))?;
+                    future_streams(&self.bound, future, &ask.inputs)
+                }
                 None if ask.per_run => (
                     before.streams.clone(),
                     self.part_column_of(&before, ask.part.as_deref(), label)?,

@@ -35,6 +35,8 @@ pub struct ExpectationReport {
     pub step: String,
     /// The rule, such as `not_null: qty`.
     pub rule: String,
+    /// Whether it judges the rows of the future, not the known ones.
+    pub of_future: bool,
     /// Whether it holds.
     pub holds: bool,
     /// Rows that were looked at.
@@ -208,6 +210,7 @@ impl RunExecutor<'_> {
             let report = ExpectationReport {
                 step: op.label.clone(),
                 rule: expectation.name.clone(),
+                of_future: expectation.of_future,
                 holds: outcome.holds,
                 rows: outcome.rows,
                 violations: outcome.violations,

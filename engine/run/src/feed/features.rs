@@ -7,7 +7,7 @@ use forebay_feed::{
     BatchFeatures, FeatureColumn, FeatureField, FeedConfig, FeedSeries, SequenceOptions,
 };
 use forebay_model::{Fault, Pipeline, Result, codes, type_words};
-use forebay_plan::{BoundPipeline, ID_STEPS, PlanOp, step_kind, unknown_column};
+use forebay_plan::{BoundPipeline, id_columns, is_ids, is_number, unknown_column};
 
 use crate::deadline::parse_duration;
 
@@ -294,34 +294,6 @@ fn default_label(pipeline: &Pipeline, schema: &Schema) -> Option<FeatureColumn> 
         .field_with_name(column)
         .ok()
         .map(|_| FeatureColumn::Column(column.clone()))
-}
-
-/// Columns that steps made which give ids.
-fn id_columns(bound: &BoundPipeline) -> BTreeSet<&String> {
-    let made = bound
-        .ops
-        .iter()
-        .filter(|op| ID_STEPS.contains(&step_kind(op)));
-    let fields = made.flat_map(|op| match &op.op {
-        PlanOp::Map(map) => map.writes.as_slice(),
-        _ => &[],
-    });
-    fields.map(|field| field.name()).collect()
-}
-
-fn is_ids(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::FixedSizeList(item, width) => *width > 0 && item.data_type().is_integer(),
-        _ => data_type.is_integer(),
-    }
-}
-
-fn is_number(data_type: &DataType) -> bool {
-    match data_type {
-        // What was learned from no rows has no width.
-        DataType::FixedSizeList(item, width) => *width > 0 && item.data_type().is_numeric(),
-        _ => data_type.is_numeric() || *data_type == DataType::Boolean,
-    }
 }
 
 fn field(feature: &FeatureColumn, schema: &Schema, missing: Option<f64>) -> Result<FeatureField> {

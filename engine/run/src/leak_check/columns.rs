@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_model::{Dataset, Pipeline};
 use forebay_plan::{
     BaseDataset, BoundPipeline, NodeFlow, PART_PREFIX, PlanOp, SqlCompiler, TransformRegistry,
-    base_column, bind,
+    base_column, bind, origins,
 };
 
 /// A pipeline whose nodes write the time of their rows, where only their last steps drop it: those
@@ -95,6 +95,22 @@ pub(super) fn fixed_columns(
         .flat_map(|source| source.keys.iter().chain(&source.time));
     let known = pipeline.label.iter().flat_map(|label| &label.known);
     let mut fixed: BTreeSet<String> = declared.chain(known).cloned().collect();
+    if let Some(label) = &pipeline.label {
+        for (flow, name) in bound
+            .flows
+            .values()
+            .flat_map(|flow| label.known.iter().map(move |name| (flow, name)))
+        {
+            if flow.schema.field_with_name(name).is_err() {
+                continue;
+            }
+            // What known columns are made of is known, but for the label.
+            let made_of = origins(bound, flow, name)
+                .into_iter()
+                .filter(|origin| origin.source == source && origin.column != label.column);
+            fixed.extend(made_of.map(|origin| origin.column));
+        }
+    }
     let mut trace = |flow: Option<&NodeFlow>, columns: &[&String]| {
         for stream in flow.into_iter().flat_map(|flow| &flow.streams) {
             if matches!(&bound.bases[stream.base], BaseDataset::Source(name) if name == source) {

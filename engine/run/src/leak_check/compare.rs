@@ -1,10 +1,13 @@
 //! What two runs wrote, row by row, as far as the past reaches.
 
+use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
-use arrow::compute::{cast, filter_record_batch};
+use arrow::compute::{cast, concat_batches, filter_record_batch};
 use arrow::datatypes::{Field, Schema};
+use arrow::row::{OwnedRow, RowConverter, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{Result, logical_type, ticks};
 use forebay_storage::{ChunkIterator, ScanRequest, StorageClient, literal_path};
@@ -21,6 +24,8 @@ pub(super) struct OutputComparison<'a> {
     pub time: String,
     /// The last tick of the past.
     pub last: i64,
+    /// How many ticks after it columns must still be known.
+    pub ahead: BTreeMap<String, i64>,
     /// The columns that tell rows apart.
     pub keys: Vec<String>,
     /// The columns that count, where not all do.
@@ -62,11 +67,13 @@ impl PastRows<'_> {
 
 impl OutputComparison<'_> {
     /// Compares the files of two directories.
-    pub fn run(&self, plain: &str, other: &str) -> Result<SinkComparison> {
-        let (mut plain, mut other) = (self.open(plain)?, self.open(other)?);
+    pub fn run(&self, plain_dir: &str, other_dir: &str) -> Result<SinkComparison> {
+        let mut plain = self.open(plain_dir)?;
+        let mut other = self.open(other_dir)?;
         let mut found = SinkComparison {
             sink: String::new(),
             rows: 0,
+            rows_ahead: 0,
             columns: 0,
             moved: Vec::new(),
             misplaced: None,
@@ -74,6 +81,7 @@ impl OutputComparison<'_> {
         loop {
             let rows = plain.fill()?.min(other.fill()?);
             if rows == 0 {
+                self.compare_ahead([plain_dir, other_dir], &mut found)?;
                 let left = |past: &PastRows<'_>| {
                     (past.batch.num_rows() > 0).then(|| self.name(&past.batch, 0))
                 };
@@ -115,10 +123,19 @@ impl OutputComparison<'_> {
 
     /// The rows at or before the time, every column in its logical type.
     fn past(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        self.rows_of_times(batch, i64::MIN..=self.last)
+    }
+
+    /// The rows of some times, every column in its logical type.
+    fn rows_of_times(
+        &self,
+        batch: &RecordBatch,
+        wanted: RangeInclusive<i64>,
+    ) -> Result<RecordBatch> {
         let times = ticks(batch.column(batch.schema().index_of(&self.time)?))?;
         let keep: BooleanArray = times
             .iter()
-            .map(|time| Some(time.is_some_and(|time| time <= self.last)))
+            .map(|time| Some(time.is_some_and(|time| wanted.contains(&time))))
             .collect();
         let (mut fields, mut columns) = (Vec::new(), Vec::new());
         for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
@@ -190,6 +207,7 @@ impl OutputComparison<'_> {
                     other: value_text(b, first)?,
                     step: None,
                     cause: None,
+                    is_ahead: false,
                     hint: String::new(),
                     at: None,
                 }),
@@ -198,6 +216,97 @@ impl OutputComparison<'_> {
         found.columns = compared.len();
         found.rows += plain.num_rows() as u64;
         Ok(false)
+    }
+
+    /// Compares the rows after the past in the columns that must be known by then. Other rows come and go there with the
+    /// values that were scrambled: those are compared that are in both outputs once.
+    fn compare_ahead(&self, dirs: [&str; 2], found: &mut SinkComparison) -> Result<()> {
+        let columns: Vec<(&String, i64)> = self
+            .ahead
+            .iter()
+            .filter(|(name, ticks)| **ticks > 0 && self.counts(name))
+            .map(|(name, ticks)| (name, self.last.saturating_add(*ticks)))
+            .collect();
+        let Some(end) = columns.iter().map(|(_, end)| *end).max() else {
+            return Ok(());
+        };
+        let [plain, other] = dirs;
+        let plain = self.rows_ahead(plain, end)?;
+        let other = self.rows_ahead(other, end)?;
+        let who: Vec<&str> = self.who(&plain).collect();
+        let mut converter = key_converter(&plain, &who)?;
+        let plain_rows = rows_by_key(&mut converter, &plain, &who)?;
+        let other_rows = rows_by_key(&mut converter, &other, &who)?;
+        if plain.num_rows() == 0 || other.num_rows() == 0 {
+            return Ok(());
+        }
+        let times = ticks(plain.column(plain.schema().index_of(&self.time)?))?;
+        let pairs: Vec<(usize, usize)> = plain_rows
+            .iter()
+            .filter_map(|(key, row)| Some(((*row)?, (*other_rows.get(key)?)?)))
+            .collect();
+        found.rows_ahead = pairs.len() as u64;
+        for (name, end) in columns {
+            let (Some(a), Some(b)) = (plain.column_by_name(name), other.column_by_name(name))
+            else {
+                continue;
+            };
+            let mut moved: Vec<(usize, usize)> = pairs
+                .iter()
+                .copied()
+                .filter(|(row, at)| times.value(*row) <= end && a.slice(*row, 1) != b.slice(*at, 1))
+                .collect();
+            moved.sort_unstable();
+            let is_known = found.moved.iter().any(|moved| moved.column == *name);
+            let Some((row, at)) = moved.first().filter(|_| !is_known) else {
+                continue;
+            };
+            found.moved.push(LeakedColumn {
+                column: name.clone(),
+                rows: moved.len() as u64,
+                first: format!("in the row {}", row_label(&plain, *row, &who)?),
+                value: value_text(a, *row)?,
+                other: value_text(b, *at)?,
+                step: None,
+                cause: None,
+                is_ahead: true,
+                hint: String::new(),
+                at: None,
+            });
+        }
+        Ok(())
+    }
+
+    /// The rows after the past, up to a tick: as many as memory should hold.
+    fn rows_ahead(&self, dir: &str, end: i64) -> Result<RecordBatch> {
+        let source = self
+            .connectors
+            .source("parquet", &json!({ "path": literal_path(dir) }))?;
+        let dataset = source.discover(self.io, &[])?;
+        let names = dataset.schema.fields().iter().map(|field| field.name());
+        let is_read = |name: &&String| {
+            self.ahead.contains_key(*name) || self.keys.contains(name) || **name == self.time
+        };
+        let columns: Vec<String> = names.filter(is_read).cloned().collect();
+        let request = ScanRequest::of_columns(columns, &dataset.schema);
+        let mut batches = Vec::new();
+        let mut rows = 0;
+        'spans: for span in &dataset.spans {
+            for chunk in source.open(self.io, span, &request)? {
+                let later = self.last.saturating_add(1)..=end;
+                let batch = self.rows_of_times(&chunk?.batch, later)?;
+                rows += batch.num_rows();
+                batches.push(batch);
+                if rows >= ROWS_AHEAD_MAX {
+                    break 'spans;
+                }
+            }
+        }
+        let Some(first) = batches.first() else {
+            let schema = Arc::new(dataset.schema.project(&[])?);
+            return Ok(RecordBatch::new_empty(schema));
+        };
+        Ok(concat_batches(&first.schema(), &batches)?)
     }
 
     fn counts(&self, name: &String) -> bool {
@@ -232,6 +341,42 @@ fn value_text(column: &ArrayRef, row: usize) -> Result<String> {
     Ok(ArrayFormatter::try_new(column, &options)?
         .value(row)
         .to_string())
+}
+
+/// Rows after a cut that are compared at most.
+const ROWS_AHEAD_MAX: usize = 2_000_000;
+
+fn key_converter(rows: &RecordBatch, keys: &[&str]) -> Result<RowConverter> {
+    let schema = rows.schema();
+    let fields = keys
+        .iter()
+        .filter_map(|key| schema.field_with_name(key).ok())
+        .map(|field| SortField::new(field.data_type().clone()));
+    Ok(RowConverter::new(fields.collect())?)
+}
+
+/// The place of the row of each key; `None` where several rows have it.
+fn rows_by_key(
+    converter: &mut RowConverter,
+    rows: &RecordBatch,
+    keys: &[&str],
+) -> Result<HashMap<OwnedRow, Option<usize>>> {
+    let columns: Vec<ArrayRef> = keys
+        .iter()
+        .filter_map(|key| rows.column_by_name(key).cloned())
+        .collect();
+    let mut places = HashMap::new();
+    if rows.num_rows() == 0 || columns.is_empty() {
+        return Ok(places);
+    }
+    let converted = converter.convert_columns(&columns)?;
+    for (place, row) in converted.iter().enumerate() {
+        places
+            .entry(row.owned())
+            .and_modify(|known| *known = None)
+            .or_insert(Some(place));
+    }
+    Ok(places)
 }
 
 /// The first row whose bits differ.

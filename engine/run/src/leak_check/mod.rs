@@ -16,7 +16,7 @@ use std::sync::Arc;
 use forebay_commit::Artifact;
 use forebay_execute::SourceInput;
 use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes, tick_nanoseconds};
-use forebay_plan::{BoundPipeline, FUTURE_PART, PlanOp, bind};
+use forebay_plan::{BoundPipeline, FUTURE_PART, PlanOp, bind, known_ahead, row_extent};
 use forebay_storage::ScratchDir;
 use forebay_window::WindowReach;
 use serde_json::json;
@@ -39,13 +39,21 @@ impl Session {
     /// directory, and compares what it writes for the rows up to the cut. Stops at the first cut at which rows
     /// moved.
     pub fn check_leakage(&self, pipeline: &Pipeline, cuts: &CutoffChoice) -> Result<LeakReport> {
+        let judged = pipeline;
         let pipeline = &without_trainings(pipeline);
         let inputs = self.discover_inputs(&self.io, pipeline, None, None)?;
         let datasets: BTreeMap<String, Dataset> = inputs
             .iter()
             .map(|(name, input)| (name.clone(), input.dataset.as_ref().clone()))
             .collect();
-        let bound = bind(pipeline, &self.registry, &self.sql, &datasets)?;
+        bind(judged, &self.registry, &self.sql, &datasets)?;
+        // Rows in place of trainings have other columns than models take; those were checked.
+        let unlabelled = Pipeline {
+            label: None,
+            ..pipeline.clone()
+        };
+        let bound = bind(&unlabelled, &self.registry, &self.sql, &datasets)?;
+        let ahead = known_ahead_of_sinks(judged, pipeline, &bound)?;
         let ranges = self.time_ranges(pipeline, &inputs)?;
         let Some(range) = pipeline
             .sources
@@ -99,6 +107,7 @@ impl Session {
             fixed: &fixed,
             timed: &timed,
             times: &times,
+            ahead: &ahead,
             plain: self.run_trial(&timed.pipeline, &scratch.path().join("plain"), None)?,
         };
         let mut found = LeakReport { cuts: Vec::new() };
@@ -205,6 +214,8 @@ struct LeakCheck<'a> {
     timed: &'a TimedPipeline,
     /// The time column of each sink.
     times: &'a [String],
+    /// How far after a cut each column of a sink must still be known, by sink.
+    ahead: &'a [BTreeMap<String, i128>],
     /// The run on the data as they are.
     plain: IsolatedRun,
 }
@@ -273,10 +284,21 @@ impl LeakCheck<'_> {
                     .map(|output| output.data.clone())
                     .ok_or_else(fault)
             };
+            let field = flow.schema.field_with_name(time)?;
+            let ticks = |length: i128| {
+                let tick = tick_nanoseconds(field.data_type()).unwrap_or(1);
+                i64::try_from(length / tick).unwrap_or(i64::MAX)
+            };
+            // A bucket is known at its end.
+            let extent = ticks(row_extent(pipeline, bound, flow).max(0));
+            let ahead = self.ahead[index].iter();
             let compared = OutputComparison {
                 io: &session.io,
                 connectors: session.connectors.as_ref(),
-                last: cut.last_tick(flow.schema.field_with_name(time)?)?,
+                last: cut.last_tick(field)?.saturating_sub(extent),
+                ahead: ahead
+                    .map(|(column, length)| (column.clone(), ticks(*length)))
+                    .collect(),
                 time: time.clone(),
                 keys: keys_of(pipeline, bound, flow),
                 only: self.timed.only.get(&sink.from).cloned(),
@@ -332,6 +354,32 @@ fn longest_window(bound: &BoundPipeline) -> Option<i128> {
         _ => None,
     };
     bound.ops.iter().filter_map(|bound| reach(&bound.op)).max()
+}
+
+/// How far after a cut each column must still be known, for each sink of a pipeline without trainings: a sink stands for
+/// the trainings on its rows.
+fn known_ahead_of_sinks(
+    judged: &Pipeline,
+    rows_only: &Pipeline,
+    bound: &BoundPipeline,
+) -> Result<Vec<BTreeMap<String, i128>>> {
+    let mut of_sinks = Vec::new();
+    for sink in &rows_only.sinks {
+        let mut ahead: BTreeMap<String, i128> = BTreeMap::new();
+        let same_rows = judged
+            .trainings
+            .iter()
+            .filter(|training| training.from == sink.from);
+        let same_name = judged.sinks.iter().filter(|other| other.name == sink.name);
+        for taker in same_name.chain(same_rows) {
+            for (column, length) in known_ahead(judged, bound, taker)? {
+                let longest = ahead.entry(column).or_default();
+                *longest = length.max(*longest);
+            }
+        }
+        of_sinks.push(ahead);
+    }
+    Ok(of_sinks)
 }
 
 /// The pipeline without its trainings, whose models must stay as they are, and without forecasts. The rows that a

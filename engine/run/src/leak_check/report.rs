@@ -40,6 +40,8 @@ pub struct SinkComparison {
     pub sink: String,
     /// Rows of the past that were compared.
     pub rows: u64,
+    /// Rows after the cut that were compared in the columns that must be known by then.
+    pub rows_ahead: u64,
     /// Columns that were compared.
     pub columns: usize,
     /// The columns that moved.
@@ -65,6 +67,8 @@ pub struct LeakedColumn {
     pub step: Option<String>,
     /// What looked ahead, in words, if it is known.
     pub cause: Option<String>,
+    /// Whether it moved after the cut only, where it must still be known.
+    pub is_ahead: bool,
     /// What to do about it.
     #[serde(skip)]
     pub hint: String,
@@ -119,9 +123,17 @@ impl CutoffReport {
                 if let Some(step) = &moved.step {
                     fault = fault.step(step);
                 }
+                let which = if moved.is_ahead {
+                    format!(
+                        "{} rows within the horizon {}",
+                        sink.rows_ahead, self.future
+                    )
+                } else {
+                    format!("{} rows {}", sink.rows, self.past)
+                };
                 let rows = format!(
-                    "{} of {} rows {} moved, first {}: {} became {}",
-                    moved.rows, sink.rows, self.past, moved.first, moved.value, moved.other
+                    "{} of {which} moved, first {}: {} became {}",
+                    moved.rows, moved.first, moved.value, moved.other
                 );
                 let cause = moved.cause.iter().cloned();
                 fault = cause.chain([rows]).fold(fault, Fault::note);

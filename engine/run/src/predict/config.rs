@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 /// Before anything is published, the files are read back: there are exactly as many rows as series times steps, no
 /// series has a time twice, and no prediction is null or not finite. Quantiles of a row that cross are sorted, and the
 /// summary counts such rows. Otherwise the run fails, and readers keep what they have. A model predicts no further than
-/// the horizon of the pipeline's `label`: rows beyond it are refused before the run begins.
+/// the horizon of the pipeline's `label`: rows beyond it are refused before the run begins. So is a label that a step
+/// behind `future_rows` computes. A column that the label lists as `known`, and that has no value in rows of the future,
+/// is a fault with its counts and the last time for which it is known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 pub struct PredictConfig {
@@ -46,6 +48,9 @@ pub struct PredictConfig {
     /// The greatest prediction: greater ones become it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
+    /// What becomes of columns that the label lists as `known`, where rows of the future have no value for them.
+    #[serde(default, skip_serializing_if = "MissingKnown::is_error")]
+    pub missing: MissingKnown,
     /// How long a season is, such as `7d`, in the unit of the horizon. The rung `naive` of a deadline's ladder repeats
     /// the label of the last known season: of the same weekday, say. A series that has no value there gets that of a
     /// season before, up to four seasons further back, else 0. Its quantiles are those of the last five known seasons.
@@ -64,6 +69,23 @@ pub enum PredictedRows {
     /// Those that `future_rows` adds.
     #[default]
     Future,
+}
+
+/// What becomes of known columns without a value in rows of the future.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MissingKnown {
+    /// Nothing of the run is published, unless the model says with `missing` what missing numbers become.
+    #[default]
+    Error,
+    /// The model predicts without them.
+    Accept,
+}
+
+impl MissingKnown {
+    fn is_error(&self) -> bool {
+        *self == MissingKnown::Error
+    }
 }
 
 /// The format of a forecast.
@@ -99,6 +121,7 @@ impl PredictConfig {
             name: prediction(),
             min: None,
             max: None,
+            missing: MissingKnown::default(),
             season: None,
         }
     }

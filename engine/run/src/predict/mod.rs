@@ -9,6 +9,7 @@ mod contract;
 mod earlier;
 mod examples;
 mod forecast_files;
+mod known_columns;
 mod model;
 mod naive;
 mod step;
@@ -24,12 +25,12 @@ use forebay_model::{
 };
 use forebay_plan::{
     BoundPipeline, ConfiguredTransform, FUTURE_PART, FutureFlow, GatherBy, GatherOp, PlanOp,
-    changed_by, check_horizon, compile, unknown_column,
+    changed_by, check_horizon, compile, computed_by, unknown_column,
 };
 use forebay_window::SeriesLength;
 use serde_json::{Value, json};
 
-pub use self::config::{ForecastFormat, PredictConfig, PredictedRows};
+pub use self::config::{ForecastFormat, MissingKnown, PredictConfig, PredictedRows};
 pub use self::examples::{
     ForecastExamples, ForecastLayout, ForecastPoint, SeriesExample, SeriesKey, SeriesPoint,
 };
@@ -45,6 +46,7 @@ use crate::remote_run::RemoteRun;
 use crate::report::{ForecastReport, PassReport};
 use crate::session::Session;
 use crate::training::UnpublishedModel;
+use crate::training_checks::label_column;
 
 /// What a forecast is called as a pass.
 pub(crate) fn forecast_pass_name(sink: &PipelineSink) -> String {
@@ -86,13 +88,16 @@ pub(crate) struct ForecastInputs<'a, 'r> {
 }
 
 impl Session {
-    /// Whether a step of an artifact's pipeline has rows of the future.
-    pub fn has_future_rows(&self, artifact: &Artifact, from: &str) -> Result<bool> {
+    /// Whether a step of an artifact's pipeline has rows of the future. Refuses those whose label a step behind
+    /// `future_rows` computes.
+    pub fn has_future_rows(&self, artifact: &Artifact, from: &str, label: &str) -> Result<bool> {
         let bound = artifact.bind(&self.registry, &self.sql)?;
-        Ok(bound
-            .flows
-            .get(from)
-            .is_some_and(|flow| flow.future.is_some()))
+        let flow = bound.flows.get(from);
+        let Some(future) = flow.and_then(|flow| flow.future.as_deref()) else {
+            return Ok(false);
+        };
+        check_predicted_units(&bound, future, label)?;
+        Ok(true)
     }
 
     /// A sink's configuration with all defaults filled in.
@@ -154,6 +159,14 @@ impl Session {
             }
             let future = future_of(bound, &sink.from)?;
             check_horizon(future, declared_horizon(pipeline))?;
+            let training = pipeline
+                .trainings
+                .iter()
+                .find(|training| training.name == config.model);
+            if let Some(training) = training {
+                let feed = self.trainer(training)?.feed();
+                check_predicted_units(bound, future, &label_column(pipeline, &feed)?)?;
+            }
             for column in &config.columns {
                 if future.source.field_with_name(column).is_err() {
                     return Err(unknown_column(column, &future.source));
@@ -431,6 +444,28 @@ impl RunExecutor<'_> {
 /// How far ahead the label of a pipeline is predicted, if it says so.
 pub(crate) fn declared_horizon(pipeline: &Pipeline) -> Option<&str> {
     pipeline.label.as_ref()?.horizon.as_deref()
+}
+
+/// Refuses to publish forecasts of a label that a step behind `future_rows` computes: they would be in its units.
+fn check_predicted_units(bound: &BoundPipeline, future: &FutureFlow, label: &str) -> Result<()> {
+    let mut computed = future
+        .rows
+        .iter()
+        .filter_map(|stream| computed_by(bound, &stream.ops, label));
+    let Some(by) = computed.next() else {
+        return Ok(());
+    };
+    let message = format!(
+        "`{by}` changes the label `{label}` behind `future_rows`: the forecast would be in its units, not in those of the \
+         rows"
+    );
+    let hint = format!(
+        "train on the label as `future_rows` has it: write what `{by}` makes to another column, or leave it out; in front \
+         of `future_rows`, rows and forecast are both in its units"
+    );
+    Err(Fault::new(codes::BAD_VALUE, message)
+        .column(label)
+        .hint(hint))
 }
 
 /// Refuses to compare forecasts with the values that came where the model's label has other units than these.

@@ -44,6 +44,9 @@ use crate::time::LengthSpec;
 /// it compares all rows, and so it does where no new file has any, but the rows are others than in the last run: of a
 /// history in such files, keep the rows of the night by a `filter` before.
 ///
+/// A rule judges the known rows. With `where: future`, it judges those that a `future_rows` before it adds: whether a plan
+/// that is joined reaches as far, say. It takes no rows out then, and says nothing of distributions.
+///
 /// Rules are checked in the passes that learn, before anything is published. Where one with `policy: fail` does not hold,
 /// nothing of the run is published (FB0216, exit 65). The fault names the rule, the number of rows, the ten most frequent
 /// values that violate it, and the first ten rows with their files: these rows are read once more to find them. With
@@ -100,6 +103,9 @@ pub struct RowExpectation {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setters(skip)]
     pub drift: Option<ExpectedDrift>,
+    /// Which rows it judges.
+    #[serde(skip_serializing_if = "JudgedRows::is_known")]
+    pub r#where: JudgedRows,
     /// What happens when the rule does not hold.
     pub policy: FailurePolicy,
     /// The share of rows that may violate the rule, such as `0.1%`.
@@ -118,6 +124,23 @@ pub enum FailurePolicy {
     Warn,
     /// Rows that violate it are taken out, and written by a sink with `quarantined: true`.
     Quarantine,
+}
+
+/// Which rows a rule judges.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JudgedRows {
+    /// The rows of the data.
+    #[default]
+    Known,
+    /// Those that `future_rows` adds.
+    Future,
+}
+
+impl JudgedRows {
+    fn is_known(&self) -> bool {
+        *self == JudgedRows::Known
+    }
 }
 
 /// A value of a rule.

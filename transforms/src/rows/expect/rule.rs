@@ -12,7 +12,9 @@ use forebay_plan::{
     ExpectationOutcome, JudgeFindings, ViolatingValue, sql_literal, sql_name,
 };
 
-use super::{ExpectedDrift, ExpectedRows, ExpectedValue, FailurePolicy, RowExpectation};
+use super::{
+    ExpectedDrift, ExpectedRows, ExpectedValue, FailurePolicy, JudgedRows, RowExpectation,
+};
 use crate::columns::profile_requests;
 use crate::shared::bad_value;
 use crate::time::{LengthSpec, TimeColumn};
@@ -158,11 +160,39 @@ impl RowExpectation {
                 bound.push(self.bind_drift(column, drift, scope)?);
             }
         }
+        if self.r#where == JudgedRows::Future {
+            bound = self.about_future(bound, scope)?;
+        }
         Ok(bound)
+    }
+
+    /// The rules about the rows of the future.
+    fn about_future(
+        &self,
+        rules: Vec<BoundExpectation>,
+        scope: &BindScope<'_>,
+    ) -> Result<Vec<BoundExpectation>> {
+        if scope.future.is_none() {
+            let hint = "put `expect` behind `future_rows`, and behind the join that brings what is planned";
+            return Err(bad_value("there are no rows of the future here").hint(hint));
+        }
+        if self.policy == FailurePolicy::Quarantine || self.drift.is_some() {
+            let hint = "leave `where: future` out, or write `policy: fail` or `policy: warn` with a rule of another kind";
+            return Err(bad_value("this rule is about known rows alone").hint(hint));
+        }
+        let about_future = |mut rule: BoundExpectation| {
+            let asks = rule.asks.into_iter();
+            rule.asks = asks.map(AnalyzerRequest::of_future_rows).collect();
+            rule.expectation.name += ", where: future";
+            rule.expectation.of_future = true;
+            rule
+        };
+        Ok(rules.into_iter().map(about_future).collect())
     }
 
     fn expectation(&self, name: String, judge: ExpectationJudge) -> Expectation {
         Expectation {
+            of_future: false,
             name,
             policy: self.policy.into(),
             judge,

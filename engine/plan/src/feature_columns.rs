@@ -1,0 +1,149 @@
+//! The columns of a step that a training, a feed or a table of features hands to a model.
+
+use std::collections::BTreeSet;
+
+use arrow::datatypes::{DataType, Schema};
+use forebay_model::{Pipeline, PipelineSink};
+use serde_json::Value;
+
+use crate::learn_check::{ID_STEPS, step_kind};
+use crate::{BoundPipeline, PlanOp};
+
+/// Columns that steps made which give ids.
+pub fn id_columns(bound: &BoundPipeline) -> BTreeSet<&String> {
+    let id_steps = bound
+        .ops
+        .iter()
+        .filter(|op| ID_STEPS.contains(&step_kind(op)));
+    let fields = id_steps.flat_map(|op| match &op.op {
+        PlanOp::Map(map) => map.writes.as_slice(),
+        _ => &[],
+    });
+    fields.map(|field| field.name()).collect()
+}
+
+/// Whether a column of this type can hold ids.
+pub fn is_ids(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::FixedSizeList(item, width) => *width > 0 && item.data_type().is_integer(),
+        _ => data_type.is_integer(),
+    }
+}
+
+/// Whether a column of this type holds numbers.
+pub fn is_number(data_type: &DataType) -> bool {
+    match data_type {
+        // What was learned from no rows has no width.
+        DataType::FixedSizeList(item, width) => *width > 0 && item.data_type().is_numeric(),
+        _ => data_type.is_numeric() || *data_type == DataType::Boolean,
+    }
+}
+
+/// Settings that name columns which a model takes beside its features.
+const BESIDE: [&str; 2] = ["by", "beside"];
+
+/// The columns of `schema` that a training or a feed of this configuration takes as features, or to choose a model by.
+/// Where the configuration names none, these are all that could be features: numbers, ids and vectors that are neither
+/// keys nor times of sources.
+pub fn taken_columns(
+    pipeline: &Pipeline,
+    bound: &BoundPipeline,
+    schema: &Schema,
+    config: &Value,
+) -> BTreeSet<String> {
+    let mut taken = BTreeSet::new();
+    let names = |setting: &str| config[setting].as_array().map(|items| column_names(items));
+    let dense = names("dense");
+    let categorical = names("categorical");
+    for setting in BESIDE {
+        taken.extend(names(setting).into_iter().flatten());
+    }
+    taken.extend(column_name(&config["fallback"]["column"]));
+    let mut named: BTreeSet<String> = dense
+        .iter()
+        .chain(&categorical)
+        .flatten()
+        .cloned()
+        .collect();
+    named.extend(taken.iter().cloned());
+    named.extend(column_name(&config["label"]));
+    named.extend(column_name(&config["weight"]));
+    named.extend(pipeline.label.iter().map(|label| label.column.clone()));
+    let ids = id_columns(bound);
+    let free = schema
+        .fields()
+        .iter()
+        .filter(|field| !named.contains(field.name()));
+    for field in free {
+        let is_id = ids.contains(field.name()) && is_any_number(field.data_type());
+        let is_chosen = if is_id {
+            categorical.is_none()
+        } else {
+            dense.is_none()
+                && is_any_number(field.data_type())
+                && !is_key_or_time(pipeline, field.name())
+        };
+        if is_chosen {
+            taken.insert(field.name().clone());
+        }
+    }
+    taken.extend(dense.into_iter().flatten());
+    taken.extend(categorical.into_iter().flatten());
+    taken
+}
+
+/// The columns that the trainings and the feed take of a step; `None` where neither reads it.
+pub(crate) fn taken_of_step(
+    pipeline: &Pipeline,
+    bound: &BoundPipeline,
+    schema: &Schema,
+    from: &str,
+) -> Option<BTreeSet<String>> {
+    let trainings = pipeline
+        .trainings
+        .iter()
+        .filter(|training| training.from == from);
+    let configs: Vec<&Value> = trainings
+        .map(|training: &PipelineSink| &training.config)
+        .chain(feed_of(pipeline, from))
+        .collect();
+    if configs.is_empty() {
+        return None;
+    }
+    let taken = configs
+        .into_iter()
+        .flat_map(|config| taken_columns(pipeline, bound, schema, config));
+    Some(taken.collect())
+}
+
+/// The configuration of the feed, where it reads this step.
+pub(crate) fn feed_of<'a>(pipeline: &'a Pipeline, from: &str) -> Option<&'a Value> {
+    let feed = pipeline.feed.as_ref()?;
+    (feed.config["from"] == from).then_some(&feed.config)
+}
+
+fn is_key_or_time(pipeline: &Pipeline, name: &str) -> bool {
+    let mut declared = pipeline
+        .sources
+        .iter()
+        .flat_map(|source| source.keys.iter().chain(&source.time));
+    declared.any(|column| column == name)
+}
+
+/// Whether a column of this type holds numbers, also where a vector's width is not known yet.
+fn is_any_number(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::FixedSizeList(item, _) | DataType::List(item) => item.data_type().is_numeric(),
+        other => is_number(other),
+    }
+}
+
+fn column_names(items: &[Value]) -> Vec<String> {
+    items.iter().filter_map(column_name).collect()
+}
+
+/// The column of a setting: its name, or a map with `column`.
+fn column_name(item: &Value) -> Option<String> {
+    let name = item.as_str().or_else(|| item["column"].as_str());
+    name.map(str::to_owned)
+}

@@ -1,0 +1,447 @@
+//! Columns that are known in advance have a value in rows of the future, before anything is published.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::compute::{is_null, nullif};
+use arrow::datatypes::Field;
+use forebay_analyze::{ColumnCounts, ColumnMoments};
+use forebay_execute::RunState;
+use forebay_model::{Fault, Finding, IdBuilder, PipelineSink, Result, codes};
+use forebay_plan::{
+    AnalyzerId, AnalyzerRequest, BoundAnalyzer, BoundOp, BoundPipeline, ConfiguredTransform,
+    FUTURE_PART, FutureFlow, MapOp, NodeFlow, OpStream, PlanOp, compile_analyzers, future_streams,
+    live_columns, source_column, taken_columns,
+};
+use forebay_storage::{Event, IgnoreEvents};
+use serde_json::{Value, json};
+
+use super::config::MissingKnown;
+use super::step::PredictTransform;
+use crate::executor::RunExecutor;
+use crate::leak_check::time_text;
+use crate::session::{Session, datasets};
+
+/// Hidden column of the times at which a known column has a value.
+const KNOWN_TIME: &str = "__known_time";
+
+/// A sink that takes rows of the future.
+struct FutureTaker<'a> {
+    sink: &'a PipelineSink,
+    future: &'a FutureFlow,
+    /// The columns at the end of the rows that it takes.
+    columns: Vec<String>,
+    /// Columns whose missing values its model is told to accept.
+    accepted: BTreeSet<String>,
+    /// Whether it publishes a forecast: a missing value is a fault then.
+    is_forecast: bool,
+}
+
+/// A known column of rows of the future, where it was last changed.
+struct KnownColumn<'a> {
+    taker: &'a FutureTaker<'a>,
+    name: String,
+    /// Operations of the rows of the future before it is read.
+    after: usize,
+}
+
+/// The analyzers of a known column.
+struct KnownAnalyzers {
+    counts: AnalyzerId,
+    time: AnalyzerId,
+}
+
+impl RunExecutor<'_> {
+    /// Refuses forecasts of rows that lack a column which the label lists as known: a plan that ends too early. Other
+    /// sinks of such rows are warned of.
+    pub(crate) fn check_known_columns(&self) -> Result<()> {
+        let takers = self.future_takers()?;
+        let columns: Vec<KnownColumn<'_>> = takers
+            .iter()
+            .flat_map(|taker| self.known_columns(taker))
+            .collect();
+        if columns.is_empty() {
+            return Ok(());
+        }
+        let run = KnownLearning::new(self, &columns)?.learn()?;
+        let mut faults = Vec::new();
+        for (column, analyzers) in columns.iter().zip(&run.analyzers) {
+            let counts = run.finding(analyzers.counts)?;
+            let rows = counts.number("rows")?.unwrap_or(0.0) as u64;
+            let missing = counts.number("nulls")?.unwrap_or(0.0) as u64;
+            if missing == 0 {
+                continue;
+            }
+            let until = match last_time(column, run.finding(analyzers.time)?.as_ref())? {
+                Some(until) => Some(until),
+                None => self.known_in_history(column)?,
+            };
+            let fault = missing_fault(column, rows, missing, until);
+            if column.taker.is_forecast {
+                faults.push(fault);
+            } else {
+                let message = fault.message().to_owned();
+                self.session.watch.on_event(Event::Warning { message });
+            }
+        }
+        Fault::combine(faults).map_or(Ok(()), Err)
+    }
+
+    fn future_takers(&self) -> Result<Vec<FutureTaker<'_>>> {
+        let mut takers = Vec::new();
+        if self
+            .pipeline
+            .label
+            .as_ref()
+            .is_none_or(|label| label.known.is_empty())
+        {
+            return Ok(takers);
+        }
+        let bound = &self.program.bound;
+        for sink in &self.pipeline.predictions {
+            let Some((flow, future)) = future_flow(bound, &sink.from) else {
+                continue;
+            };
+            let config = self.session.predict_config(sink)?;
+            let training = self
+                .pipeline
+                .trainings
+                .iter()
+                .find(|training| training.name == config.model);
+            let Some(training) = training.filter(|_| config.missing == MissingKnown::Error) else {
+                continue;
+            };
+            let taken = taken_columns(self.pipeline, bound, &flow.schema, &training.config);
+            takers.push(FutureTaker {
+                sink,
+                future,
+                accepted: accepted_columns(&training.config, &taken),
+                columns: taken.into_iter().collect(),
+                is_forecast: true,
+            });
+        }
+        for sink in &self.pipeline.sinks {
+            if sink.split.as_deref() != Some(FUTURE_PART) || self.is_forecast(sink) {
+                continue;
+            }
+            let Some((flow, future)) = future_flow(bound, &sink.from) else {
+                continue;
+            };
+            let names = flow.schema.fields().iter().map(|field| field.name());
+            takers.push(FutureTaker {
+                sink,
+                future,
+                columns: names.cloned().collect(),
+                accepted: BTreeSet::new(),
+                is_forecast: false,
+            });
+        }
+        Ok(takers)
+    }
+
+    /// Whether a sink of the run that makes a forecast writes it: the run before has checked its rows.
+    fn is_forecast(&self, sink: &PipelineSink) -> bool {
+        let step = self
+            .pipeline
+            .node(&sink.from)
+            .and_then(|node| node.steps.last());
+        let is_planned = self
+            .pipeline
+            .predictions
+            .iter()
+            .any(|prediction| prediction.name == sink.name);
+        is_planned && step.is_some_and(|step| step.kind == PredictTransform::NAME)
+    }
+
+    /// The known columns that a taker's columns are computed of.
+    fn known_columns<'t>(&self, taker: &'t FutureTaker<'t>) -> Vec<KnownColumn<'t>> {
+        let bound = &self.program.bound;
+        let names = self.pipeline.label.iter().flat_map(|label| &label.known);
+        let Some(stream) = taker.future.rows.first() else {
+            return Vec::new();
+        };
+        let columns: Vec<&str> = taker.columns.iter().map(String::as_str).collect();
+        let mut read = Vec::new();
+        for name in names.filter(|name| !taker.accepted.contains(*name)) {
+            let Some(after) = last_written(bound, stream, name) else {
+                continue;
+            };
+            if live_columns(bound, stream, after, &columns).contains(name) {
+                read.push(KnownColumn {
+                    taker,
+                    name: name.clone(),
+                    after,
+                });
+            }
+        }
+        read
+    }
+
+    /// The last time of the history for which a column is known.
+    fn known_in_history(&self, column: &KnownColumn<'_>) -> Result<Option<String>> {
+        let bound = &self.program.bound;
+        let future = column.taker.future;
+        let is_windowed = |stream: &OpStream| {
+            let mut ops = stream.ops.iter();
+            ops.any(|op| bound.ops[*op].op.is_over_series())
+        };
+        let behind = future
+            .rows
+            .first()
+            .map_or(0, |stream| stream.ops.len() - column.after);
+        let history: Vec<OpStream> = future
+            .history
+            .iter()
+            .map(|stream| shortened(stream, behind))
+            .collect();
+        if history.iter().any(is_windowed) {
+            return Ok(None);
+        }
+        let mut learning = KnownLearning::empty(self);
+        let time = learning.add_time(history, None, column)?;
+        let run = learning.learn()?;
+        last_time(column, run.finding(time)?.as_ref())
+    }
+}
+
+/// A program that looks at known columns alone.
+struct KnownLearning<'a, 'r> {
+    run: &'a RunExecutor<'r>,
+    bound: BoundPipeline,
+    analyzers: Vec<KnownAnalyzers>,
+    wanted: BTreeSet<AnalyzerId>,
+}
+
+/// What it found.
+struct KnownFindings {
+    analyzers: Vec<KnownAnalyzers>,
+    findings: BTreeMap<AnalyzerId, Arc<Finding>>,
+}
+
+impl KnownFindings {
+    fn finding(&self, ask: AnalyzerId) -> Result<&Arc<Finding>> {
+        let finding = self.findings.get(&ask);
+        finding.ok_or_else(|| Fault::internal("a known column that nothing looked at"))
+    }
+}
+
+impl<'a, 'r> KnownLearning<'a, 'r> {
+    fn empty(run: &'a RunExecutor<'r>) -> Self {
+        KnownLearning {
+            run,
+            bound: run.program.bound.clone(),
+            analyzers: Vec::new(),
+            wanted: BTreeSet::new(),
+        }
+    }
+
+    fn add(&mut self, column: &KnownColumn<'_>) -> Result<()> {
+        let future = column.taker.future;
+        let behind = future
+            .rows
+            .first()
+            .map_or(0, |stream| stream.ops.len() - column.after);
+        let rows = FutureFlow {
+            history: shortened_all(&future.history, behind),
+            rows: shortened_all(&future.rows, behind),
+            ..future.clone()
+        };
+        let inputs = [column.name.clone(), source_column(&future.time)];
+        let (streams, part) = future_streams(&self.bound, &rows, &inputs);
+        let request = AnalyzerRequest::new(ColumnCounts, [&column.name]);
+        let counts = self.ask(request, streams.clone(), part.clone());
+        let time = self.add_time(streams, part, column)?;
+        self.analyzers.push(KnownAnalyzers { counts, time });
+        Ok(())
+    }
+
+    fn ask(
+        &mut self,
+        ask: AnalyzerRequest,
+        streams: Vec<OpStream>,
+        part: Option<String>,
+    ) -> AnalyzerId {
+        let id = self.bound.asks.len();
+        self.bound.asks.push(BoundAnalyzer {
+            op: 0,
+            ask: ask.per_run(),
+            streams,
+            part,
+            carried: None,
+            held: None,
+        });
+        self.wanted.insert(id);
+        id
+    }
+
+    /// Asks for the last time at which a column has a value.
+    fn add_time(
+        &mut self,
+        streams: Vec<OpStream>,
+        part: Option<String>,
+        column: &KnownColumn<'_>,
+    ) -> Result<AnalyzerId> {
+        let future = column.taker.future;
+        let time = future.source.field_with_name(&future.time)?;
+        let written = Field::new(KNOWN_TIME, time.data_type().clone(), true);
+        let kernel = |inputs: &[ArrayRef], _| match inputs {
+            [column, time] => Ok(vec![nullif(time, &is_null(column)?)?]),
+            _ => Err(Fault::internal("a known column without its time")),
+        };
+        let reads = [column.name.clone(), source_column(&future.time)];
+        let map = MapOp::new(reads, [written], kernel);
+        let mut identity = IdBuilder::new("known time");
+        identity.json(&json!([column.name, future.time]));
+        let op = self.bound.ops.len();
+        self.bound.ops.push(BoundOp {
+            label: format!("{}.known", column.taker.sink.from),
+            identity: identity.finish(),
+            op: PlanOp::Map(map),
+            asks: Vec::new(),
+            at: column.taker.sink.at.clone(),
+        });
+        let mut streams = streams;
+        for stream in &mut streams {
+            stream.ops.push(op);
+        }
+        let request = AnalyzerRequest::new(ColumnMoments, [KNOWN_TIME]);
+        Ok(self.ask(request, streams, part))
+    }
+
+    fn learn(self) -> Result<KnownFindings> {
+        let run = self.run;
+        let findings = run.state.findings.clone();
+        let program = compile_analyzers(
+            run.pipeline,
+            self.bound,
+            &datasets(&run.state.sources),
+            self.wanted.clone(),
+            &mut |_, state| Ok(findings.contains_key(&state)),
+        )?;
+        let state = RunState {
+            sources: run.state.sources.clone(),
+            findings,
+            ..RunState::default()
+        };
+        let session = Session {
+            turn: None,
+            cluster: None,
+            carried: None,
+            watch: Arc::new(IgnoreEvents),
+            ..run.session.clone()
+        };
+        let learned = RunExecutor::new(
+            &session,
+            run.pipeline,
+            run.store.clone(),
+            run.scratch.clone(),
+            program,
+            state,
+        );
+        let learned = learned.learn_only()?;
+        let mut findings = BTreeMap::new();
+        for ask in self.wanted {
+            findings.insert(ask, learned.state.finding(&learned.program, ask)?);
+        }
+        Ok(KnownFindings {
+            analyzers: self.analyzers,
+            findings,
+        })
+    }
+
+    fn new(run: &'a RunExecutor<'r>, known: &[KnownColumn<'_>]) -> Result<Self> {
+        let mut learning = KnownLearning::empty(run);
+        for column in known {
+            learning.add(column)?;
+        }
+        Ok(learning)
+    }
+}
+
+fn future_flow<'b>(bound: &'b BoundPipeline, from: &str) -> Option<(&'b NodeFlow, &'b FutureFlow)> {
+    let flow = bound.flows.get(from)?;
+    Some((flow, flow.future.as_deref()?))
+}
+
+/// A stream without its last operations.
+fn shortened(stream: &OpStream, behind: usize) -> OpStream {
+    let length = stream.ops.len().saturating_sub(behind);
+    OpStream {
+        base: stream.base,
+        ops: stream.ops[..length].to_vec(),
+    }
+}
+
+fn shortened_all(streams: &[OpStream], behind: usize) -> Vec<OpStream> {
+    streams
+        .iter()
+        .map(|stream| shortened(stream, behind))
+        .collect()
+}
+
+/// The columns whose missing numbers a training says how to fill.
+fn accepted_columns(training: &Value, taken: &BTreeSet<String>) -> BTreeSet<String> {
+    if training["missing"].is_null() {
+        return BTreeSet::new();
+    }
+    let ids = training["categorical"].as_array();
+    let is_id = |name: &String| {
+        ids.is_some_and(|ids| ids.iter().any(|id| id.as_str() == Some(name.as_str())))
+    };
+    taken.iter().filter(|name| !is_id(name)).cloned().collect()
+}
+
+/// After how many operations a column of the rows has its last values; `None` where it is never visible.
+fn last_written(bound: &BoundPipeline, stream: &OpStream, name: &str) -> Option<usize> {
+    let schema = &bound.base_schemas[stream.base];
+    let mut last = schema.field_with_name(name).is_ok().then_some(0);
+    for (place, op) in stream.ops.iter().enumerate() {
+        let is_written = match &bound.ops[*op].op {
+            PlanOp::Map(map) => map.writes.iter().any(|field| field.name() == name),
+            PlanOp::Expand(expand) => expand.writes.iter().any(|field| field.name() == name),
+            PlanOp::Window(window) => window.writes.iter().any(|field| field.name() == name),
+            PlanOp::Join(join) => join.is_written(name),
+            PlanOp::Project(columns) => columns.iter().any(|(from, to)| to == name && from != name),
+            PlanOp::Keep(_) | PlanOp::Gather(_) => false,
+        };
+        if is_written {
+            last = Some(place + 1);
+        }
+    }
+    last
+}
+
+/// The last time at which a column has a value, as text.
+fn last_time(column: &KnownColumn<'_>, times: &Finding) -> Result<Option<String>> {
+    let Some(last) = times.number("max")? else {
+        return Ok(None);
+    };
+    let future = column.taker.future;
+    let field = future.source.field_with_name(&future.time)?;
+    time_text(last as i64, field).map(Some)
+}
+
+fn missing_fault(
+    column: &KnownColumn<'_>,
+    rows: u64,
+    missing: u64,
+    until: Option<String>,
+) -> Fault {
+    let KnownColumn { taker, name, .. } = column;
+    let until = match until {
+        Some(until) => format!("the last time for which it is known is {until}"),
+        None => "it is known at no time".to_owned(),
+    };
+    let message = format!(
+        "`{name}` is known in advance, and null in {missing} of {rows} rows of the future in sink `{}`: {until}",
+        taker.sink.name
+    );
+    let hint = "let the plan that it comes from reach as far as `future_rows`, fill it with `impute`, or accept it: \
+                `missing: accept` under `predict`";
+    Fault::new(codes::BAD_ROW, message)
+        .column(name)
+        .hint(hint)
+        .note("nothing was published")
+        .at(taker.sink.at.as_ref())
+}

@@ -1,0 +1,340 @@
+//! Features that know the future are refused by `check`, whatever brings them; those that do not are not.
+
+use crate::support::TestDirectory;
+
+/// Eighty days of three items with a price, a changing table of prices, and one of what items are.
+fn shop() -> TestDirectory {
+    let shop = TestDirectory::new();
+    let mut history = String::from("item,day,shipped,y,price\n");
+    let mut prices = String::from("item,day,listed\n");
+    for number in 0..80 {
+        let date = |day: u32| format!("2024-{:02}-{:02}", 1 + day / 28, 1 + day % 28);
+        for item in ["a", "b", "c"] {
+            let y = (number * 7) % 11 + item.len() as u32;
+            let (day, shipped) = (date(number), date((number * 31) % 80));
+            history += &format!("{item},{day},{shipped},{y},1.5\n");
+            prices += &format!("{item},{day},2.5\n");
+        }
+    }
+    shop.write("history.csv", &history);
+    shop.write("prices.csv", &prices);
+    shop.write("items.csv", "item,area\na,1\nb,2\nc,3\n");
+    shop
+}
+
+/// A spec whose step `f` has these transforms, beside other steps, and whose model takes `z`.
+fn spec(others: &str, transforms: &str) -> String {
+    let transforms: String = transforms
+        .lines()
+        .map(|line| format!("      {line}\n"))
+        .collect();
+    format!(
+        "version: 1\nname: leaks\nsources:\n  h: {{ csv: {{ path: history.csv }}, time: day, keys: [item] }}\n  \
+         prices: {{ csv: {{ path: prices.csv }}, time: day, keys: [item] }}\n  items: {{ csv: {{ path: items.csv }} }}\n\
+         steps:\n{others}  f:\n    from: h\n    do:\n{transforms}label: {{ column: y, horizon: 7d }}\nsinks:\n  n: {{ from: \
+         f, train: {{ path: out, model: gbdt, dense: [z], categorical: [], rounds: 3 }} }}\n"
+    )
+}
+
+/// A week's total by its begin.
+const WEEKS: &str = "  w:\n    from: h\n    do:\n      - aggregate: { by: [item], every: 1w, time: day, compute: { m: \
+                     { sum: y } } }\n";
+
+/// What makes `z` of a column `m`, which the label's horizon keeps from.
+const LAGGED: &str = "- lag: { columns: [m], by: [7d] }\n- rename: { m_lag_7d: z }\n- drop: [m]";
+
+fn query(text: &str) -> String {
+    format!("  q:\n    sql: \"{text}\"\n")
+}
+
+/// A feature that is refused: a name, other steps, transforms, and a word of the fault.
+type RefusedFeature = (&'static str, String, String, &'static str);
+
+fn refused_features() -> Vec<RefusedFeature> {
+    let joined = |join: &str| format!("{join}\n{LAGGED}");
+    let by_day = joined("- join: { with: q, on: [item, day], columns: [m] }");
+    let moved = "  w:\n    from: h\n    do:\n      - derive: { day: \"CAST(day - INTERVAL '7' DAY AS DATE)\", m: y }\n      \
+                 - select: [item, day, m]\n";
+    let last = "  w:\n    from: h\n    do:\n      - dedupe: { keys: [item], keep: last }\n      - derive: { m: y }\n";
+    let mean = "  w:\n    from: h\n    do:\n      - aggregate: { by: [item], compute: { m: { mean: y } } }\n";
+    vec![
+        (
+            "the total of a week, as of its begin",
+            WEEKS.to_owned(),
+            joined("- as_of_join: { with: w, on: [item], columns: [m] }"),
+            "ends 1d before its row",
+        ),
+        (
+            "the total of a week, by its begin",
+            WEEKS.to_owned(),
+            joined("- derive: { week: \"CAST(date_trunc('week', day) AS DATE)\" }\n- join: { with: w, on: [item, week], right_on: [item, day], columns: [m] }"),
+            "ends 1d before its row",
+        ),
+        (
+            "dates that were moved, then joined",
+            moved.to_owned(),
+            joined("- join: { with: w, on: [item, day], columns: [m] }"),
+            "ends with its row",
+        ),
+        (
+            "dates that were moved, then joined by a shuffle",
+            moved.to_owned(),
+            joined("- join: { with: w, on: [item, day], columns: [m], strategy: shuffle }"),
+            "ends with its row",
+        ),
+        (
+            "dates that were moved, in pairs",
+            moved.to_owned(),
+            joined("- join: { with: w, on: [item, day], columns: [m], cardinality: many_to_many }"),
+            "ends with its row",
+        ),
+        (
+            "dates of an unknown distance",
+            String::new(),
+            "- derive: { other: \"CASE WHEN price > 1 THEN day + INTERVAL '9 days' ELSE day END\" }\n- cast: { columns: { other: date } }\n- join: { with: h, on: [item, other], right_on: [item, day], columns: [y], prefix: m }\n- lag: { columns: [my], by: [7d] }\n- rename: { my_lag_7d: z }".to_owned(),
+            "ends after its row",
+        ),
+        (
+            "the row before, by a lag of the time",
+            String::new(),
+            "- lag: { columns: [day], by: [1], gaps: count_rows }\n- join: { with: h, on: [item, day_lag_1], right_on: [item, day], columns: [y], prefix: z_ }\n- rename: { z_y: z }".to_owned(),
+            "ends after its row",
+        ),
+        (
+            "a mean over all time by item",
+            mean.to_owned(),
+            joined("- join: { with: w, on: [item], columns: [m] }"),
+            "ends after its row",
+        ),
+        (
+            "the last row of an item, as of",
+            last.to_owned(),
+            joined("- as_of_join: { with: w, on: [item], columns: [m] }"),
+            "ends after its row",
+        ),
+        (
+            "the next row",
+            String::new(),
+            joined("- as_of_join: { with: prices, on: [item], columns: [listed], direction: forward }\n- rename: { listed: m }"),
+            "ends after its row",
+        ),
+        (
+            "a window in another order",
+            String::new(),
+            "- lag: { columns: [y], by: [7d], time: shipped }\n- rename: { y_lag_7d: z }".to_owned(),
+            "ends after its row",
+        ),
+        (
+            "a filling from later rows, pooled",
+            String::new(),
+            "- interpolate: { columns: [price] }\n- pooled: { columns: [price], compute: [mean], by: [item], over: [7d], gap: 7d }\n- rename: { price_item_mean_7d: z }".to_owned(),
+            "ends after its row",
+        ),
+        (
+            "a query that leads",
+            query("SELECT *, lead(y, 7) OVER (PARTITION BY item ORDER BY day) AS m FROM h"),
+            by_day.clone(),
+            "ends after its row",
+        ),
+        (
+            "a query that lags by less than nothing",
+            query("SELECT *, lag(y, -7) OVER (PARTITION BY item ORDER BY day) AS m FROM h"),
+            by_day.clone(),
+            "ends after its row",
+        ),
+        (
+            "a centred mean",
+            query("SELECT *, avg(y) OVER (PARTITION BY item ORDER BY day ROWS BETWEEN 3 PRECEDING AND 3 FOLLOWING) AS m FROM h"),
+            by_day.clone(),
+            "ends after its row",
+        ),
+        (
+            "a frame in descending order",
+            query("SELECT *, sum(y) OVER (PARTITION BY item ORDER BY day DESC) AS m FROM h"),
+            by_day.clone(),
+            "ends after its row",
+        ),
+        (
+            "a partition of all time",
+            query("SELECT *, avg(y) OVER (PARTITION BY item) AS m FROM h"),
+            by_day.clone(),
+            "ends after its row",
+        ),
+        (
+            "a subquery over all rows",
+            query("SELECT *, y - (SELECT avg(y) FROM h) AS m FROM h"),
+            by_day.clone(),
+            "ends after its row",
+        ),
+        (
+            "groups of a query by week",
+            query("SELECT item, CAST(date_trunc('week', day) AS DATE) AS day, sum(y) AS m FROM h GROUP BY item, CAST(date_trunc('week', day) AS DATE)"),
+            joined("- as_of_join: { with: q, on: [item], columns: [m] }"),
+            "ends 1d before its row",
+        ),
+        (
+            "pairs of rows of any distance",
+            query("SELECT a.item, a.day, max(b.y) AS m FROM h AS a JOIN h AS b ON a.item = b.item AND b.day >= a.day GROUP BY a.item, a.day"),
+            by_day,
+            "ends after its row",
+        ),
+    ]
+}
+
+/// A name, other steps and transforms of a feature that is known in time.
+type SoundFeature = (&'static str, String, String);
+
+fn sound_features() -> Vec<SoundFeature> {
+    let joined = |join: &str| format!("{join}\n{LAGGED}");
+    let by_day = joined("- join: { with: q, on: [item, day], columns: [m] }");
+    let ended =
+        format!("{WEEKS}      - derive: {{ day: \"CAST(day + INTERVAL '6 days' AS DATE)\" }}\n");
+    let known_at =
+        format!("{WEEKS}      - derive: {{ end: \"CAST(day + INTERVAL '6 days' AS DATE)\" }}\n");
+    vec![
+        (
+            "the total of a week, as of its end",
+            ended,
+            joined("- as_of_join: { with: w, on: [item], columns: [m] }"),
+        ),
+        (
+            "the total of a week, once it is known",
+            known_at,
+            joined("- as_of_join: { with: w, on: [item], columns: [m], known_at: end }"),
+        ),
+        (
+            "the total of a week before",
+            WEEKS.to_owned(),
+            "- as_of_join: { with: w, on: [item], columns: [m] }\n- lag: { columns: [m], by: [14d] }\n- rename: { m_lag_14d: z }".to_owned(),
+        ),
+        (
+            "the same day of another table",
+            String::new(),
+            joined("- join: { with: prices, on: [item, day], columns: [listed] }\n- rename: { listed: m }"),
+        ),
+        (
+            "a day of another table that is moved into the past",
+            "  w:\n    from: h\n    do:\n      - derive: { day: \"CAST(day + INTERVAL '7' DAY AS DATE)\", z: y }\n      - select: [item, day, z]\n".to_owned(),
+            "- join: { with: w, on: [item, day], columns: [z] }".to_owned(),
+        ),
+        (
+            "what an item is",
+            String::new(),
+            "- join: { with: items, on: [item], columns: [area] }\n- rename: { area: z }".to_owned(),
+        ),
+        (
+            "rows of a query",
+            query("SELECT item, day, y * 2 AS m FROM h WHERE price > 0 ORDER BY day"),
+            by_day.clone(),
+        ),
+        (
+            "groups of a query by day",
+            query("SELECT item, day, sum(y) AS m FROM h GROUP BY item, day"),
+            by_day.clone(),
+        ),
+        (
+            "frames of a query that end with the row",
+            query("SELECT *, avg(y) OVER (PARTITION BY item ORDER BY day ROWS BETWEEN 6 PRECEDING AND CURRENT ROW) AS m FROM h"),
+            by_day.clone(),
+        ),
+        (
+            "a join of a query by day",
+            query("SELECT h.item, h.day, listed AS m FROM h JOIN prices ON h.item = prices.item AND h.day = prices.day"),
+            by_day.clone(),
+        ),
+        (
+            "a declared age",
+            format!(
+                "{}    data_age: {{ m: 0d }}\n",
+                query("SELECT a.item, a.day, max(b.y) AS m FROM h AS a JOIN h AS b ON a.item = b.item AND b.day <= a.day GROUP BY a.item, a.day")
+            ),
+            by_day,
+        ),
+    ]
+}
+
+#[test]
+fn features_of_later_rows_are_refused() {
+    let shop = shop();
+    let mut wrong = Vec::new();
+    for (name, others, transforms, word) in refused_features() {
+        shop.write("spec.yaml", &spec(&others, &transforms));
+        let call = shop.forebay(&["check", "spec.yaml"]);
+        let is_refused = call.code == 78 && call.stderr.contains("error[FB0115]: `z` in sink `n`");
+        if !is_refused || !call.stderr.contains(word) {
+            wrong.push(format!("{name}: exit {}\n{}", call.code, call.stderr));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn features_of_earlier_rows_are_not() {
+    let shop = shop();
+    let mut wrong = Vec::new();
+    for (name, others, transforms) in sound_features() {
+        shop.write("spec.yaml", &spec(&others, &transforms));
+        let call = shop.forebay(&["check", "spec.yaml"]);
+        if call.code != 0 {
+            wrong.push(format!("{name}: exit {}\n{}", call.code, call.stderr));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// Rows of weeks are predicted from rows of weeks: each is known at its end.
+#[test]
+fn rows_of_buckets_look_back_at_rows_of_buckets() {
+    let shop = shop();
+    let text = "version: 1\nname: weeks\nsources:\n  h: { csv: { path: history.csv }, time: day, keys: [item] }\nsteps:\n  \
+                f:\n    from: h\n    do:\n      - aggregate: { by: [item], every: 1w, time: day, compute: { y: { sum: y } } \
+                }\n      - lag: { columns: [y], by: [2w], time: day, keys: [item] }\nlabel: { column: y, horizon: 2w }\n\
+                sinks:\n  n: { from: f, train: { path: out, model: gbdt, dense: [y_lag_2w], categorical: [], rounds: 3 } }\n";
+    shop.write("spec.yaml", text);
+    shop.forebay(&["check", "spec.yaml"]).expect(0);
+    shop.forebay(&["check", "spec.yaml", "--perturb-future", "--memory=256MiB"])
+        .expect(0);
+}
+
+/// Only what a model takes must be known: the other columns of its step may be anything.
+#[test]
+fn columns_that_no_model_takes_need_not_be_known() {
+    let shop = shop();
+    let check = |sinks: &str, code: i32| {
+        let text = spec(
+            "",
+            "- lag: { columns: [y], by: [7d] }\n- rename: { y_lag_7d: z }",
+        );
+        let (before, _) = text.split_once("sinks:\n").unwrap();
+        shop.write("spec.yaml", &format!("{before}{sinks}"));
+        shop.forebay(&["check", "spec.yaml"]).expect(code).stderr
+    };
+    let net = "  n: { from: f, train: { path: out/n, model: gbdt, dense: [z], categorical: [], rounds: 3 } }\n";
+    let table = "  t: { from: f, parquet: { path: out/t } }\n";
+    check(&format!("sinks:\n{net}"), 0);
+    check(&format!("sinks:\n{net}{table}"), 0);
+    let all = check(&format!("sinks:\n{table}"), 78);
+    assert!(
+        all.contains("`price`") && all.contains("`shipped`"),
+        "{all}"
+    );
+    let taken = net.replace("dense: [z]", "dense: [z, price]");
+    let taken = check(&format!("sinks:\n{taken}"), 78);
+    assert!(taken.contains("`price` in sink `n`"), "{taken}");
+    // Without a list, a model takes all numbers.
+    let default = net.replace("dense: [z], ", "");
+    let default = check(&format!("sinks:\n{default}"), 78);
+    assert!(
+        default.contains("`price` in sink `n`") && !default.contains("shipped"),
+        "{default}"
+    );
+    // What names the groups of models is taken, too.
+    let grouped = net.replace("dense: [z]", "dense: [z], by: [price]");
+    let grouped = check(&format!("sinks:\n{grouped}"), 78);
+    assert!(grouped.contains("`price` in sink `n`"), "{grouped}");
+    // A feed takes what it delivers.
+    let feed = "feed: { from: f, dense: [price], batch_rows: 4 }\n";
+    let fed = check(&format!("sinks:\n{net}{feed}"), 78);
+    assert!(fed.contains("`price` in the feed"), "{fed}");
+    check(&format!("sinks:\n{net}{}", feed.replace("price", "z")), 0);
+}
