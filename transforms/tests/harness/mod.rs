@@ -238,6 +238,7 @@ pub fn run(
         schema: batch.schema(),
         spans: Vec::new(),
         column_bytes: None,
+        null_counts: Vec::new(),
         watched: Vec::new(),
         version: None,
     };
