@@ -17,6 +17,7 @@ mod expectation;
 mod explain;
 mod fuse;
 mod future;
+mod gather_columns;
 mod join_faults;
 mod label_horizon;
 mod leakage;
