@@ -51,6 +51,7 @@ mod memory;
 mod metrics;
 mod mistakes;
 mod nightly;
+mod null_columns;
 mod observe;
 mod on_time;
 mod pages;

@@ -23,6 +23,7 @@ mod label_horizon;
 mod leakage;
 mod lineage;
 mod nan_comparison;
+mod nulls;
 mod op;
 mod operation_id;
 mod program;
@@ -67,11 +68,12 @@ pub use join_faults::{duplicate_key_fault, key_text, met_twice_fault};
 pub use label_horizon::check_horizon;
 pub use leakage::{check_label_names, label_in_features, training_input_name};
 pub use lineage::{ColumnOrigin, origins};
+pub use nulls::{NullOrigin, null_origin};
 pub use op::{
     AnalyzerRequest, AsOf, ColumnKernel, CombineFindings, CountSeries, ExpandKernel, ExpandOp,
     ExpandedRows, FilterOp, FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp, JoinBy,
     JoinChecks, JoinOp, LowerGather, LowerMap, LowerRows, LoweredMap, MapOp, MatchDirection,
-    PlanOp, PredictionFeedback, RowBatches, RowMark, WindowOp,
+    PlanOp, PredictionFeedback, RowBatches, RowMark, WindowOp, WrittenNulls,
 };
 pub use operation_id::{
     config_without, config_without_path, join_id, operation_id, ops_before_join,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use forebay_model::{AnyAnalyzer, Finding, GroupBy, Result};
 use forebay_window::{SeriesLength, WindowPlan};
 use serde::Serialize;
@@ -144,6 +144,22 @@ pub struct PredictionFeedback {
     pub time: String,
 }
 
+/// The rows in which the columns that a [`MapOp`] writes are null. A column that is declared without nulls has none.
+#[derive(Debug, Clone, Default)]
+pub enum WrittenNulls {
+    /// Rows in which a column that it reads is null.
+    #[default]
+    Read,
+    /// Rows in which this column is null.
+    Of(String),
+    /// Also other rows. The text continues a sentence that begins with the step.
+    Made(&'static str),
+    /// Rows in which this SQL expression is null.
+    Computed(Expr),
+    /// No rows: nulls are filled.
+    Filled,
+}
+
 /// A row-wise operation: one output row for each input row.
 #[derive(Clone)]
 pub struct MapOp {
@@ -164,6 +180,8 @@ pub struct MapOp {
     pub marks: Vec<RowMark>,
     /// Predictions among what it writes that feed later rows.
     pub feedback: Option<PredictionFeedback>,
+    /// The rows in which what it writes is null.
+    pub nulls: WrittenNulls,
 }
 
 impl MapOp {
@@ -183,6 +201,7 @@ impl MapOp {
             expectation: None,
             marks: Vec::new(),
             feedback: None,
+            nulls: WrittenNulls::default(),
         }
     }
 
@@ -202,6 +221,7 @@ impl MapOp {
             expectation: None,
             marks: Vec::new(),
             feedback: None,
+            nulls: WrittenNulls::default(),
         }
     }
 }
@@ -231,6 +251,12 @@ impl MapOp {
         self
     }
 
+    /// Sets the rows in which what it writes is null.
+    pub fn written_nulls(mut self, nulls: WrittenNulls) -> Self {
+        self.nulls = nulls;
+        self
+    }
+
     /// Sets the distance before the row's time at which the learned data ends, in nanoseconds or rows.
     pub fn data_age(mut self, behind: SeriesLength) -> Self {
         self.behind = Some(behind);
@@ -246,7 +272,9 @@ pub struct FilterOp {
     /// Computes one Boolean column.
     pub kernel: ColumnKernel,
     /// The condition, for pruning row groups and for `explain`.
-    pub condition: Option<datafusion::logical_expr::Expr>,
+    pub condition: Option<Expr>,
+    /// Columns that have a value in every row that it keeps, beyond those that the condition shows.
+    pub valued: Vec<String>,
 }
 
 /// Result of an `ExpandKernel`: the input row of each output row, and the new columns.

@@ -159,7 +159,7 @@ impl<'a> RunAttempt<'a> {
         let own_sinks = sinks.len();
         if trains {
             check_trainings(&session, &pipeline, &bound, &datasets)?;
-            for warning in session.training_warnings(&pipeline, &bound) {
+            for warning in session.training_warnings(&pipeline, &bound, &datasets) {
                 let hint = warning
                     .hint_text()
                     .map_or_else(String::new, |hint| format!("; {hint}"));

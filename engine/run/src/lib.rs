@@ -14,6 +14,7 @@ mod expectations;
 mod feed;
 mod late_data;
 mod leak_check;
+mod null_checks;
 mod output_overlap;
 mod predict;
 mod preview;

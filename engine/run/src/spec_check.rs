@@ -7,6 +7,7 @@ use forebay_plan::{BoundPipeline, PartialBinding, bind_all, check_label_names, l
 use forebay_storage::StorageLocation;
 
 use crate::feed::features::choose_features;
+use crate::null_checks::null_warnings_of_feed;
 use crate::session::{Session, datasets};
 use crate::training_checks::{check_training, label_column};
 use forebay_feed::FeedConfig;
@@ -26,7 +27,8 @@ impl Session {
             ..
         } = binding;
         if found.is_empty() {
-            warnings = self.training_warnings(pipeline, &bound);
+            warnings = self.training_warnings(pipeline, &bound, &datasets);
+            warnings.extend(null_warnings_of_feed(pipeline, &bound, &datasets));
         }
         faults.extend(found);
         let places = self.check_places(pipeline, &mut faults);
@@ -43,13 +45,21 @@ impl Session {
         Fault::combine(faults).map_or(Ok(warnings), Err)
     }
 
-    /// Trainings on columns that are made from the label of the same row. Where the pipeline says how far ahead its
-    /// label is predicted, such columns are faults already.
+    /// Trainings on columns that can be null, and on columns that are made from the label of the same row.
     pub(crate) fn training_warnings(
         &self,
         pipeline: &Pipeline,
         bound: &BoundPipeline,
+        datasets: &BTreeMap<String, Dataset>,
     ) -> Vec<Fault> {
+        let mut warnings = self.label_warnings(pipeline, bound);
+        warnings.extend(self.null_warnings_of_trainings(pipeline, bound, datasets));
+        warnings
+    }
+
+    /// Trainings on columns that are made from the label of the same row. Where the pipeline says how far ahead its
+    /// label is predicted, such columns are faults already.
+    fn label_warnings(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Vec<Fault> {
         if pipeline.label.is_some() {
             return Vec::new();
         }

@@ -9,7 +9,7 @@ use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
 use forebay_model::{Fault, Result, StringColumn, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform,
+    Transform, WrittenNulls,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -86,18 +86,19 @@ impl OrdinalEncoder {
             nullable,
         );
         let (name, unknown, dtype) = (field.name().clone(), self.unknown, self.dtype);
+        let nulls = match self.unknown {
+            UnknownPolicy::Missing => WrittenNulls::Made("gives unknown values no id"),
+            UnknownPolicy::Error | UnknownPolicy::Value(_) => WrittenNulls::Read,
+        };
         if let Some(categories) = &self.categories {
             let tokens = TokenIndex::new(Arc::new(StringArray::from(categories.clone())))?;
-            return Ok(PlanOp::Map(MapOp::new(
-                [name.clone()],
-                [output],
-                move |inputs, _| {
-                    inputs
-                        .iter()
-                        .map(|column| ordinal_ids(column, &tokens, unknown, dtype, &name))
-                        .collect()
-                },
-            )));
+            let map = MapOp::new([name.clone()], [output], move |inputs, _| {
+                inputs
+                    .iter()
+                    .map(|column| ordinal_ids(column, &tokens, unknown, dtype, &name))
+                    .collect()
+            });
+            return Ok(PlanOp::Map(map.written_nulls(nulls)));
         }
         let tally = Tally {
             min_count: 1,
@@ -105,7 +106,7 @@ impl OrdinalEncoder {
             order: VocabularyOrder::Value,
         };
         let values = field.data_type().clone();
-        Ok(PlanOp::Map(MapOp::fitted(
+        let map = MapOp::fitted(
             [field.name()],
             [output],
             [AnalyzerRequest::new(tally, [field.name()])],
@@ -119,7 +120,8 @@ impl OrdinalEncoder {
                     ordinal_ids(column, &tokens, unknown, dtype, &name)
                 }))
             },
-        )))
+        );
+        Ok(PlanOp::Map(map.written_nulls(nulls)))
     }
 }
 

@@ -5,7 +5,9 @@ use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
 use arrow::datatypes::{DataType, TimeUnit};
 use arrow::util::display::array_value_to_string;
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_plan::{
+    BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform, WrittenNulls,
+};
 use forebay_setters::Setters;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -120,7 +122,7 @@ impl Transform for CastColumns {
                     .clone()
                     .with_data_type(wanted.clone())
                     .with_nullable(nullable);
-                ops.push(PlanOp::Map(MapOp::new([&name], [output], {
+                let map = MapOp::new([&name], [output], {
                     let name = name.clone();
                     move |inputs, _| {
                         inputs
@@ -128,7 +130,12 @@ impl Transform for CastColumns {
                             .map(|column| cast_column(column, &wanted, safe, &name))
                             .collect()
                     }
-                })));
+                });
+                let nulls = match self.on_error {
+                    OnCastError::Missing => WrittenNulls::Made("makes values null that do not fit"),
+                    OnCastError::Error => WrittenNulls::Read,
+                };
+                ops.push(PlanOp::Map(map.written_nulls(nulls)));
             }
         }
         Fault::combine(faults).map_or(Ok(ops), Err)

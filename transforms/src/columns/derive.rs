@@ -2,7 +2,7 @@
 
 use arrow::datatypes::{Field, Schema};
 use forebay_model::{Fault, Result};
-use forebay_plan::{BindScope, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_plan::{BindScope, ConfiguredTransform, MapOp, PlanOp, Transform, WrittenNulls};
 use forebay_setters::Setters;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -48,11 +48,11 @@ impl Transform for DeriveColumns {
             let field = expression.field.with_name(name);
             schema = with_field(&schema, &field);
             let kernel = expression.kernel;
-            ops.push(PlanOp::Map(MapOp::new(
-                expression.reads,
-                [field],
-                move |inputs, rows| kernel(inputs, rows),
-            )));
+            let map = MapOp::new(expression.reads, [field], move |inputs, rows| {
+                kernel(inputs, rows)
+            });
+            let nulls = WrittenNulls::Computed(expression.logical);
+            ops.push(PlanOp::Map(map.written_nulls(nulls)));
         }
         Fault::combine(faults).map_or(Ok(ops), Err)
     }

@@ -13,7 +13,7 @@ use forebay_analyze::{ColumnMoments, QuantileRequest as Wanted, TokenVocabulary,
 use forebay_model::{Fault, Finding, Result, TextRef, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform,
+    Transform, WrittenNulls,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -208,22 +208,18 @@ impl Impute {
             }
         };
         let name = name.clone();
-        Ok(MapOp::fitted(
-            [name.clone()],
-            [output],
-            asks,
-            move |findings| {
-                let value = learn(finding_at(findings, 0)?)?
-                    .map(|value| cast_fill_value(value, &fits, &name))
-                    .transpose()?;
-                let fits = fits.clone();
-                Ok(LoweredMap::unary(move |column| match &value {
-                    Some(value) => fill_column(column, &fits, value),
-                    None if fits.is_string() => Ok(column.clone()),
-                    None => Ok(cast(column, &fits)?),
-                }))
-            },
-        ))
+        let filled = MapOp::fitted([name.clone()], [output], asks, move |findings| {
+            let value = learn(finding_at(findings, 0)?)?
+                .map(|value| cast_fill_value(value, &fits, &name))
+                .transpose()?;
+            let fits = fits.clone();
+            Ok(LoweredMap::unary(move |column| match &value {
+                Some(value) => fill_column(column, &fits, value),
+                None if fits.is_string() => Ok(column.clone()),
+                None => Ok(cast(column, &fits)?),
+            }))
+        });
+        Ok(filled.written_nulls(WrittenNulls::Filled))
     }
 }
 

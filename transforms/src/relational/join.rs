@@ -10,7 +10,7 @@ use forebay_analyze::{TokenVocabulary, VocabularyOrder};
 use forebay_model::{Fault, Finding, Result, codes, take_rows, type_words};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FilterOp, GatherBy, GatherOp,
-    HeldRows, JoinBy, JoinChecks, JoinOp, LoweredMap, MapOp, PlanOp, Transform,
+    HeldRows, JoinBy, JoinChecks, JoinOp, LoweredMap, MapOp, PlanOp, Transform, WrittenNulls,
     duplicate_key_fault, key_text, met_twice_fault,
 };
 use forebay_setters::Setters;
@@ -257,6 +257,7 @@ impl Join {
         let anti = self.how == JoinKind::Anti;
         if self.how != JoinKind::Left {
             ops.push(PlanOp::Keep(FilterOp {
+                valued: if anti { Vec::new() } else { vec![row.clone()] },
                 reads: vec![row.clone()],
                 kernel: Arc::new(move |inputs, _| {
                     let test = if anti { is_null } else { is_not_null };
@@ -291,6 +292,7 @@ impl Join {
         let anti = self.how == JoinKind::Anti;
         if self.how != JoinKind::Left {
             ops.push(PlanOp::Keep(FilterOp {
+                valued: Vec::new(),
                 reads: vec![flag],
                 kernel: Arc::new(move |inputs, _| match anti {
                     true => inputs
@@ -359,7 +361,7 @@ impl Join {
         let (with, there) = (self.with.clone(), self.right_keys().clone());
         let is_unique = self.brings_columns();
         let output = Field::new(row, DataType::UInt32, true);
-        PlanOp::Map(MapOp::fitted(
+        let matched = MapOp::fitted(
             self.on.clone(),
             [output],
             [self.collect_request(keys.to_vec())],
@@ -373,7 +375,10 @@ impl Join {
                     Ok(vec![Arc::new(rows.collect::<UInt32Array>())])
                 }))
             },
-        ))
+        );
+        PlanOp::Map(
+            matched.written_nulls(WrittenNulls::Made("finds no row with the key of some rows")),
+        )
     }
 
     /// Takes one column of the other table.

@@ -27,6 +27,7 @@ impl Transform for FilterRows {
             reads: condition.reads,
             kernel: condition.kernel,
             condition: Some(condition.logical),
+            valued: Vec::new(),
         })])
     }
 }

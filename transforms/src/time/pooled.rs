@@ -7,6 +7,7 @@ use arrow::datatypes::{DataType, Field};
 use forebay_model::Result;
 use forebay_plan::{
     BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+    WrittenNulls,
 };
 use forebay_setters::Setters;
 use hashbrown::HashMap;
@@ -241,7 +242,8 @@ impl Transform for PooledWindow {
                     }))
                 },
             );
-            Ok(PlanOp::Map(map.data_age(behind)))
+            let nulls = WrittenNulls::Made("has too few values at the start of the data");
+            Ok(PlanOp::Map(map.data_age(behind).written_nulls(nulls)))
         });
         each.collect()
     }

@@ -300,8 +300,8 @@ fn violation_column(
     Ok(PlanOp::Map(MapOp::new(reads, [field], computed)))
 }
 
-/// Keeps rows by whether one of some columns has a value.
-fn keep_by_violation(columns: &[String], violating: bool) -> PlanOp {
+/// Keeps rows by whether one of some columns has a value. Kept rows have a value in each column of `valued`.
+fn keep_by_violation(columns: &[String], violating: bool, valued: Vec<String>) -> PlanOp {
     let kernel = move |inputs: &[ArrayRef], rows: usize| {
         let mut mask = BooleanArray::from(vec![false; rows]);
         for column in inputs {
@@ -318,7 +318,21 @@ fn keep_by_violation(columns: &[String], violating: bool) -> PlanOp {
         reads: columns.to_vec(),
         kernel: Arc::new(kernel),
         condition: None,
+        valued,
     })
+}
+
+impl ExpectRows {
+    /// Columns whose rows without a value are taken out.
+    fn columns_made_whole(&self) -> Vec<String> {
+        let mut columns = Vec::new();
+        for rule in &self.0 {
+            if rule.policy == FailurePolicy::Quarantine {
+                columns.extend(rule.not_null.iter().cloned());
+            }
+        }
+        columns
+    }
 }
 
 impl ConfiguredTransform for ExpectRows {
@@ -359,7 +373,11 @@ impl Transform for ExpectRows {
             }
             ops.append(&mut rules);
             if !taken_out.is_empty() {
-                ops.push(keep_by_violation(&taken_out, false));
+                ops.push(keep_by_violation(
+                    &taken_out,
+                    false,
+                    self.columns_made_whole(),
+                ));
             }
         }
         ops.push(PlanOp::keep_columns(

@@ -68,7 +68,7 @@ impl Transform for Violations {
         }
         let added = [RULE, VALUE].map(|name| Field::new(name, DataType::Utf8, false));
         let kernel = move |inputs: &[ArrayRef], rows: usize| first_violations(&names, inputs, rows);
-        ops.push(keep_by_violation(&hidden, true));
+        ops.push(keep_by_violation(&hidden, true, Vec::new()));
         ops.push(PlanOp::Map(MapOp::new(hidden, added, kernel)));
         let own = own.fields().iter().map(|field| field.name().as_str());
         ops.push(PlanOp::keep_columns(own.chain([RULE, VALUE])));
