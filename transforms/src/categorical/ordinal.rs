@@ -25,6 +25,10 @@ use crate::shared::{TokenIndex, finding_at, gather_ids, output_name};
 /// fault that names it, unless `unknown` says otherwise. Nothing seen: every value is unknown.
 /// State: the distinct values with exact counts, spilled beyond the budget; none where they are
 /// listed. Follows scikit-learn's `OrdinalEncoder`.
+///
+/// ```yaml
+/// - ordinal: { columns: [category], suffix: _id }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(

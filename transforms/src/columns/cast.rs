@@ -19,6 +19,10 @@ use serde::{Deserialize, Serialize};
 /// that is not a number) is a fault unless `on_error: missing`. Fractions are cut toward zero;
 /// doubles beyond `float32` become infinite; numbers other than 0 are true; dates and timestamps
 /// are read from ISO 8601 text, and from integers as days and microseconds since 1970.
+///
+/// ```yaml
+/// - cast: { columns: { qty: float64 } }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn cast(columns), example = r#"cast([("qty", TypeName::Float32)]).on_error(OnCastError::Missing)"#)]

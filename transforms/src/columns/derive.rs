@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 /// Types follow SQL: integers stay integers (`1 / 2` is 0), null in gives null out, integer
 /// overflow and division by zero of integers are faults, of floats infinities and NaN. Expressions
 /// see one row, and -0.0 as 0.0; functions that change from run to run (`random`, `now`) are refused.
+///
+/// ```yaml
+/// - derive: { revenue: "qty * price" }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
 #[schemars(extend("additionalProperties" = {"type": "string", "format": "sql"}))]

@@ -28,6 +28,11 @@ use crate::shared::{ask_quantiles, finding_at, output_name};
 /// with, and values stay missing. Infinities are values: they make the mean infinite.
 /// State: none for a constant, 6 KiB for a mean, a sample or the distinct values for a median, and
 /// the distinct values with their counts for a mode (spilled beyond the budget).
+///
+/// ```yaml
+/// - impute: { columns: [price], with: median, indicator: true }
+/// - impute: { columns: [event], with: { constant: none } }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn impute(columns, with), example = r#"impute(["price"], ImputeStrategy::Median).indicator(true)"#)]

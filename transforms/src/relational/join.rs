@@ -31,6 +31,10 @@ use crate::shared::{KeyIndex, bad_value, finding_at};
 /// the match counts.
 /// State: with the strategy `lookup`, the other table's keys and wanted columns, which have to fit the state's budget;
 /// with `shuffle`, none: both sides are partitioned by key, with spilling. Both give the same rows.
+///
+/// ```yaml
+/// - join: { with: items, on: [item], columns: [brand] }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn join(with), example = r#"join("stores").on(["store_id"]).columns(["city", "area"])"#)]

@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 ///
 /// Columns stay as they are. Learns nothing, holds nothing. NaN compares as in SQL: it equals
 /// itself and is above all numbers; -0.0 equals 0.0. Removed rows are counted as `filtered`.
+///
+/// ```yaml
+/// - filter: "qty IS NOT NULL"
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
 #[schemars(extend("format" = "sql"))]

@@ -39,6 +39,10 @@ use crate::shared::{bad_value, finding_at, to_float_type};
 /// group and time that occurs, and some 300 while it is made, spilled beyond the budget. It is
 /// learned from the rows that the step is fitted on: an artifact that is applied uses the table
 /// that it was made with, and knows nothing of the rows that it is applied to.
+///
+/// ```yaml
+/// - pooled: { columns: [qty], compute: [mean], by: [category], over: [28d], gap: 1d }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(

@@ -17,6 +17,21 @@ use serde::{Deserialize, Serialize};
 /// series has a time twice, and no prediction is null or not finite. Quantiles of a row that cross are sorted, and the
 /// summary counts such rows. Otherwise the run fails, and readers keep what they have. A model predicts no further than
 /// the horizon of the pipeline's `label`: rows beyond it are refused before the run begins.
+///
+/// ```yaml
+/// steps:
+///   features:
+///     from: sales
+///     do:
+///       - filter: "qty IS NOT NULL"
+///       - future_rows: { horizon: 7d, every: 1d }
+///       - lag: { columns: [qty], by: [7d, 14d] }
+///       - select: [date, store, item, qty, "qty_lag_*"]
+/// label: { column: qty, horizon: 7d }
+/// sinks:
+///   trees: { from: features, train: { path: out/trees, model: gbdt, label: qty } }
+///   forecast: { from: features, predict: { model: trees, where: future, path: out/forecast, min: 0 } }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 pub struct PredictConfig {

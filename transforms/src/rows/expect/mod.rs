@@ -54,6 +54,12 @@ use crate::time::LengthSpec;
 /// `quarantined: true` writes them, with the rule and the value. Where they are more than `at_most`, nothing is published.
 ///
 /// State: counts; for `drift` the state of `profile`; for `unique` all distinct keys with their counts, spilled beyond the budget.
+///
+/// ```yaml
+/// - expect:
+///     - { unique: [store, item, date] }
+///     - { range: { qty: [0, 1000] }, policy: warn }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
 #[schemars(rename = "Expect")]

@@ -23,6 +23,10 @@ const VALUE: &str = "violating_value";
 /// `not_null`, `range`, `in_set` and `sql`.
 ///
 /// A sink with `quarantined: true` reads such a step of its own.
+///
+/// ```yaml
+/// - violations: [{ not_null: [price] }]
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
 #[setters(fn violations(rules), example = r#"violations([RowExpectation::not_null(["price"])])"#)]
