@@ -151,6 +151,67 @@ fn explain_has_three_forms() {
     assert!(mermaid.starts_with("flowchart"), "{mermaid}");
 }
 
+/// The passes of a spec over demand with one step, as `explain` tells them.
+fn explained_passes(shop: &TestDirectory, step: &str) -> Vec<serde_json::Value> {
+    let spec = format!(
+        "version: 1\nname: test\nsources:\n  demand: {{ parquet: {{ path: data }}, time: date, keys: [store_id, item_id] \
+         }}\nsteps:\n  totals:\n{step}sinks:\n  table: {{ from: totals, parquet: {{ path: out }} }}\n"
+    );
+    shop.write("spec.yaml", &spec);
+    let told = shop
+        .forebay(&["explain", "spec.yaml", "--format", "json"])
+        .expect(0)
+        .stdout;
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    told["passes"].as_array().unwrap().clone()
+}
+
+#[test]
+fn explain_names_the_columns_that_a_query_reads() {
+    let shop = TestDirectory::new();
+    shop.days("data");
+    let query = "SELECT store_id, SUM(qty) AS qty FROM demand WHERE price > 1 GROUP BY store_id";
+    let cases = [
+        (
+            format!("    sql: \"{query}\"\n"),
+            &["store_id", "qty", "price"][..],
+        ),
+        (
+            "    from: demand\n    do: [{ aggregate: { by: [store_id], compute: { n: { sum: qty } } } }]\n"
+                .to_owned(),
+            &["store_id", "qty"],
+        ),
+    ];
+    for (step, columns) in cases {
+        let passes = explained_passes(&shop, &step);
+        assert_eq!(passes[0]["work"], "gather");
+        assert_eq!(passes[0]["reads"][0]["columns"], serde_json::json!(columns));
+    }
+}
+
+#[test]
+fn explain_says_where_aggregates_run() {
+    let shop = TestDirectory::new();
+    shop.days("data");
+    let aggregate = |compute: &str| {
+        let step = format!(
+            "    from: demand\n    do: [{{ aggregate: {{ by: [store_id], compute: {{ n: {{ {compute} }} }} }} }}]\n"
+        );
+        let passes = explained_passes(&shop, &step);
+        passes[0]["runs_on"].as_str().unwrap().to_owned()
+    };
+    // Files that follow each other in time are learned span by span.
+    assert_eq!(aggregate("sum: qty"), "workers");
+    let deduped = "    from: demand\n    do: [{ dedupe: { keys: [store_id] } }]\n";
+    let passes = explained_passes(&shop, deduped);
+    assert!(
+        passes[0]["runs_on"]
+            .as_str()
+            .unwrap()
+            .contains("the coordinator")
+    );
+}
+
 #[test]
 fn schema_doctor_and_completions_answer() {
     let shop = TestDirectory::new();

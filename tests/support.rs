@@ -134,8 +134,14 @@ impl TestDirectory {
     /// The program, ready to start in this directory.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(FOREBAY);
+        command.args(args);
+        self.isolate(&mut command);
         command
-            .args(args)
+    }
+
+    /// Lets a command run in this directory, without the settings of the user and of other tests.
+    pub fn isolate(&self, command: &mut Command) {
+        command
             .current_dir(self.dir.path())
             .env_remove("AWS_ENDPOINT_URL")
             .env("NO_COLOR", "1");
@@ -162,7 +168,6 @@ impl TestDirectory {
         for name in ["MEMORY", "THREADS", "STATE", "WORKERS", "LOCAL_WORKERS"] {
             command.env_remove(format!("FOREBAY_{name}"));
         }
-        command
     }
 
     /// The token that workers and coordinators of this workshop share without being told.

@@ -88,6 +88,7 @@ fn bind_step(step: &Value, declared: bool) -> Result<BoundPipeline> {
         schema: Arc::new(source()),
         spans: Vec::new(),
         column_bytes: None,
+        null_counts: Vec::new(),
         watched: Vec::new(),
         version: None,
         left_out: LeftOutFiles::default(),

@@ -21,6 +21,11 @@ use super::reader;
 use super::sink::ArrowEncoder;
 
 /// Arrow files to read: the file format or the stream format, told apart by their first bytes.
+///
+/// ```yaml
+/// sources:
+///   sales: { arrow: { path: "data/arrow/*.arrow" }, time: date, keys: [store, item] }
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArrowSource {
@@ -114,6 +119,11 @@ pub enum ArrowCompression {
 }
 
 /// Arrow files to write, in the file format.
+///
+/// ```yaml
+/// sinks:
+///   table: { from: features, arrow: { path: out/features, compression: zstd } }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 pub struct ArrowSink {

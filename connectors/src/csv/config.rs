@@ -25,6 +25,11 @@ use super::{infer, reader};
 /// have 16 MiB. Numbers are read as
 /// integers or floats where these hold all of their digits, else as strings.
 ///
+/// ```yaml
+/// sources:
+///   sales: { csv: { path: "data/csv/*.csv", nulls: ["", "n/a"] }, time: date, keys: [store, item] }
+/// ```
+///
 /// ```
 /// use forebay_connectors::{ColumnType, CsvSource};
 /// let source = CsvSource::at("trips/*.csv.gz").column("fare", ColumnType::Float64);
@@ -193,6 +198,11 @@ impl RowFormat for CsvSource {
 
 /// CSV files to write: a header, fields in quotes where they need them, null as an empty field, dates and times in ISO
 /// 8601. Lists are refused. Numbers have as many digits as tell all their bits.
+///
+/// ```yaml
+/// sinks:
+///   table: { from: features, csv: { path: out/features } }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 pub struct CsvSink {

@@ -16,6 +16,11 @@ use super::source::DeltaReader;
 /// A Delta table to read. One version of it is read from the beginning of a run to its end. A later run reads only files
 /// that commits have added since.
 ///
+/// ```yaml
+/// sources:
+///   sales: { delta: { path: data/delta }, time: date, keys: [store, item] }
+/// ```
+///
 /// ```
 /// use forebay_connectors::DeltaSource;
 /// let source = DeltaSource::at("s3://lake/demand").version(41);

@@ -39,6 +39,8 @@ pub(super) struct OpenTable {
     place: TablePlace,
     columns: TableColumns,
     files: HashMap<String, FileEntry>,
+    /// Nulls of each column in all files, as the log counts them: deleted rows are among them.
+    null_counts: Vec<Option<u64>>,
     /// Those of the file that was asked for last: its spans follow each other.
     latest_kept: Mutex<Option<(String, Arc<KeptRows>)>>,
 }
@@ -63,6 +65,7 @@ impl OpenTable {
     pub(super) fn new(place: TablePlace, columns: TableColumns) -> OpenTable {
         OpenTable {
             place,
+            null_counts: vec![Some(0); columns.fields.len()],
             columns,
             files: HashMap::new(),
             latest_kept: Mutex::default(),
@@ -71,6 +74,13 @@ impl OpenTable {
 
     pub(super) fn columns(&self) -> &TableColumns {
         &self.columns
+    }
+
+    /// The nulls of a column in all files that were read from the log; `None` where a file does not count them.
+    pub(super) fn null_count(&self, column: &str) -> Option<u64> {
+        let fields = &self.columns.fields;
+        let place = fields.iter().position(|field| field.name() == column)?;
+        self.null_counts.get(place).copied().flatten()
     }
 
     /// Reads the files of a version from its log, in the order in which they were written: new files come last, and
@@ -140,6 +150,10 @@ impl OpenTable {
             )
         };
         let extents = watch.iter().map(extent).collect();
+        for (field, total) in self.columns.fields.iter().zip(&mut self.null_counts) {
+            let nulls = statistics.nulls(self.columns.logged_name(field.name()));
+            *total = (*total).zip(nulls).map(|(total, nulls)| total + nulls);
+        }
         // The log names a file once and for all.
         let stamp = FileStamp {
             size: file.bytes,

@@ -155,6 +155,10 @@ impl Source for DeltaReader {
             seen,
             all,
         );
+        let null_counts = fields
+            .iter()
+            .map(|field| table.null_count(field.name()))
+            .collect();
         let partitions: Vec<FieldRef> = table
             .columns()
             .fields
@@ -179,6 +183,7 @@ impl Source for DeltaReader {
             schema,
             spans,
             column_bytes: Some(bytes),
+            null_counts,
             watched: watch.to_vec(),
             version,
             left_out: LeftOutFiles::default(),

@@ -31,6 +31,11 @@ impl FileStatistics {
             .unwrap_or_default()
     }
 
+    /// The nulls of a column.
+    pub(super) fn nulls(&self, logged: &str) -> Option<u64> {
+        self.null_count.get(logged).and_then(Value::as_u64)
+    }
+
     /// Whether a column is null in all rows.
     pub(super) fn is_all_null(&self, logged: &str) -> bool {
         let nulls = self.null_count.get(logged).and_then(Value::as_u64);

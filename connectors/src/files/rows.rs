@@ -244,6 +244,7 @@ impl<F: RowFormat> Source for RowSource<F> {
             schema,
             spans,
             column_bytes: None,
+            null_counts: Vec::new(),
             watched: watch.to_vec(),
             version: None,
             left_out,

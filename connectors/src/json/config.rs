@@ -20,6 +20,11 @@ use super::{infer, reader};
 /// JSON files to read: one object per line, also packed (`.gz`, `.zst`). A field that an object
 /// lacks is null. A line may have 16 MiB. Numbers are read as integers or floats where these hold
 /// all of their digits, else as strings.
+///
+/// ```yaml
+/// sources:
+///   sales: { json: { path: data/json }, time: date, keys: [store, item] }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields, default)]
 pub struct JsonSource {

@@ -16,6 +16,11 @@ use super::source::ParquetReader;
 
 /// Parquet files to read.
 ///
+/// ```yaml
+/// sources:
+///   sales: { parquet: { path: "data/sales/*.parquet" }, time: date, keys: [store, item] }
+/// ```
+///
 /// ```
 /// use forebay_connectors::ParquetSource;
 /// let source = ParquetSource::at("data/demand/day=*/*.parquet").columns(["store", "qty"]);
@@ -84,6 +89,11 @@ pub enum ParquetCompression {
 }
 
 /// Parquet files to write. Their pages and their footers have checksums.
+///
+/// ```yaml
+/// sinks:
+///   table: { from: features, parquet: { path: out/features, partition_by: [store] } }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 pub struct ParquetSink {

@@ -12,6 +12,7 @@ mod file_batches;
 mod file_chunk_reader;
 mod footer;
 mod notes;
+mod null_counts;
 mod numbers;
 mod page_index;
 mod pages;

@@ -15,7 +15,7 @@ use crate::files::cut::RowGroupSummary;
 use crate::files::stamp::{FileStamp, InodeStamp};
 
 /// The version of these bytes.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 
 /// Kinds of extents: 0 is none, and two more tell that there may be nulls.
 const INTEGERS: u64 = 1;
@@ -36,6 +36,8 @@ pub(crate) struct FooterSummary {
     pub(crate) fields: Fields,
     /// Stored bytes per column of `fields`.
     pub(crate) bytes: Vec<u64>,
+    /// Nulls per column of `fields`; `None` where the footer does not count them.
+    pub(crate) nulls: Vec<Option<u64>>,
     pub(crate) groups: Vec<RowGroupSummary>,
 }
 
@@ -91,6 +93,10 @@ pub(crate) fn encode<'f>(
             .bytes
             .iter()
             .try_for_each(|bytes| out.varint(*bytes))?;
+        for nulls in &facts.nulls {
+            // 0 stands for a column whose nulls are not counted.
+            out.varint(nulls.map_or(0, |nulls| nulls.saturating_add(1)))?;
+        }
         out.varint(facts.groups.len() as u64)?;
         for group in &facts.groups {
             out.varint(group.rows)?;
@@ -153,6 +159,10 @@ fn decode_summaries(notes: &mut StateDecoder<'_>) -> Result<HashMap<String, Foot
             .iter()
             .map(|_| notes.varint())
             .collect::<Result<_>>()?;
+        let nulls = fields
+            .iter()
+            .map(|_| Ok(notes.varint()?.checked_sub(1)))
+            .collect::<Result<_>>()?;
         let mut groups = Vec::new();
         for _ in 0..notes.length(LENGTH_MAX)? {
             let (rows, bytes) = (notes.varint()?, notes.varint()?);
@@ -173,6 +183,7 @@ fn decode_summaries(notes: &mut StateDecoder<'_>) -> Result<HashMap<String, Foot
                 footer,
                 fields,
                 bytes,
+                nulls,
                 groups,
             },
         );
@@ -277,6 +288,7 @@ mod tests {
             footer: ContentId::of(b"footer"),
             fields: fields.into_iter().chain([zoned]).collect(),
             bytes: vec![1, 2, u64::MAX],
+            nulls: vec![Some(0), None, Some(7)],
             groups: vec![group.clone(), group],
         }
     }

@@ -23,6 +23,7 @@ use super::chunks::ParquetScan;
 use super::config::ParquetSource;
 use super::footer::{Footer, FooterCache, OpenedFile};
 use super::notes::FooterSummary;
+use super::null_counts::merged_null_counts;
 use super::page_index::has_page_index;
 use super::prune::RowGroupPruner;
 use super::summaries::FooterNotes;
@@ -250,6 +251,14 @@ impl Source for ParquetReader {
                     .sum(),
             };
         let column_bytes = Some(fields.iter().map(bytes_of).collect());
+        let schema = Arc::new(Schema::new(fields));
+        let mut null_counts = merged_null_counts(found.iter().map(|(_, facts)| facts), &schema);
+        for partition in &partitions {
+            // The names of folders tell these values.
+            if let Ok(place) = schema.index_of(partition.name()) {
+                null_counts[place] = None;
+            }
+        }
         for (piece, facts) in &mut found {
             piece.extents = folder_extents(piece, watch, &partitions);
             clear_unmatched_extents(facts, watch, &in_files);
@@ -260,9 +269,10 @@ impl Source for ParquetReader {
                 .map(|(piece, facts)| (piece, facts.groups)),
         )?;
         Ok(Dataset {
-            schema: Arc::new(Schema::new(fields)),
+            schema,
             spans,
             column_bytes,
+            null_counts,
             watched: watch.to_vec(),
             version: None,
             left_out,

@@ -9,6 +9,7 @@ use forebay_storage::{MetadataCache, StorageClient};
 use super::extent::row_group_extents;
 use super::footer::FooterCache;
 use super::notes::{self, FooterSummary};
+use super::null_counts::null_counts;
 use super::table::stored_column;
 use crate::files::cut::RowGroupSummary;
 use crate::files::drift::{SchemaInterner, logical_fields};
@@ -95,6 +96,7 @@ fn footer_summary(
     let roots = metadata.file_metadata().schema_descr();
     let fields = known.one(logical_fields(footer.schema.fields()));
     let mut bytes = vec![0; fields.len()];
+    let nulls = null_counts(metadata, &fields);
     let mut groups = Vec::with_capacity(metadata.num_row_groups());
     let extents = |column: &String| match stored_column(table.as_deref(), &footer.schema, column) {
         Some(stored) => row_group_extents(metadata, &footer.schema, &stored),
@@ -121,6 +123,7 @@ fn footer_summary(
         footer: footer.digest,
         fields,
         bytes,
+        nulls,
         groups,
     })
 }

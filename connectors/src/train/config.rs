@@ -125,7 +125,7 @@ pub struct TrainConfig {
     pub checkpoint_steps: u64,
     /// What the model is trained on: `cpu` when left out; `cuda`, or `cuda:1` for a GPU by its number; `auto` for
     /// the first GPU, where there is one that is found to come close to what the processor computes, else the
-    /// processor. Validation and predictions are the processor's always. No GPU has been tried yet.
+    /// processor. Validation and predictions are the processor's always. Tried on NVIDIA H200.
     #[serde(skip_serializing_if = "is_cpu")]
     pub device: TrainingDevice,
     /// How a GPU computes products of matrices: `bf16` when left out.

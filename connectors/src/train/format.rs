@@ -19,6 +19,23 @@ const NAME: &str = "train";
 const BOOSTED: &str = "gbdt";
 const NETWORKS: [&str; 3] = ["linear", "logistic", "mlp"];
 
+/// The page of `train` in the reference.
+const DESCRIPTION: &str = "\
+Trains a model on the rows of a step. `model` says which, and so which fields there are.
+
+```yaml
+steps:
+  features:
+    from: sales
+    do:
+      - filter: \"qty IS NOT NULL\"
+      - impute: { columns: [price], with: median }
+      - standardize: { columns: [price] }
+      - vocabulary: { columns: [item], min_count: 2, oov_buckets: 1 }
+sinks:
+  net: { from: features, train: { path: out/net, model: mlp, label: qty, dense: [price], categorical: [item] } }
+```";
+
 /// The schema of both configurations.
 struct Training;
 
@@ -33,7 +50,7 @@ impl JsonSchema for Training {
             (BOOSTING_FORMAT.schema)(generator),
         ];
         json_schema!({
-            "description": "Trains a model on the rows of a step. `model` says which, and so which fields there are.",
+            "description": DESCRIPTION,
             "anyOf": configurations,
             "discriminator": { "propertyName": "model" }
         })

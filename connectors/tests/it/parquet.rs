@@ -466,6 +466,31 @@ fn columns_can_be_chosen_and_their_bytes_are_known() {
 }
 
 #[test]
+fn footers_count_nulls() {
+    let dir = tempfile::tempdir().unwrap();
+    let numbers = |values: Vec<Option<i32>>| Arc::new(Int32Array::from(values)) as ArrayRef;
+    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![None]), None]);
+    let columns = [
+        ("x", numbers(vec![Some(1), None]), true),
+        ("y", numbers(vec![Some(1), Some(2)]), true),
+        ("list", Arc::new(lists) as ArrayRef, true),
+    ];
+    let whole = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+    put(dir.path(), "k=a/a.parquet", &[whole]);
+    let without_x = one("y", Int32Array::from(vec![3, 4, 5]));
+    put(dir.path(), "k=b/b.parquet", &[without_x]);
+    let config = json!({"path": dir.path(), "schema": {"missing": "null"}});
+    let io = StorageClient::new().unwrap();
+    let dataset = source("parquet", config).discover(&io, &[]).unwrap();
+    assert_eq!(dataset.null_count("x"), Some(1 + 3));
+    assert_eq!(dataset.null_count("y"), Some(0));
+    // Footers count the elements of lists, and folders tell `k`.
+    assert_eq!(dataset.null_count("list"), None);
+    assert_eq!(dataset.null_count("k"), None);
+    assert_eq!(dataset.null_count("z"), None);
+}
+
+#[test]
 fn odd_names_are_read() {
     let dir = tempfile::tempdir().unwrap();
     for (i, name) in [

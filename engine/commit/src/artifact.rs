@@ -531,6 +531,7 @@ impl Artifact {
                         schema,
                         spans: Vec::new(),
                         column_bytes: None,
+                        null_counts: Vec::new(),
                         watched: Vec::new(),
                         version: None,
                         left_out: LeftOutFiles::default(),

@@ -155,6 +155,9 @@ pub struct Dataset {
     /// Stored bytes per column of `schema`, for columnar formats: reading a column costs only its own bytes. `None`
     /// for row formats such as CSV.
     pub column_bytes: Option<Vec<u64>>,
+    /// Nulls per column of `schema`, as metadata counts them before any row is read: 0 only where a column has none,
+    /// `None` where the metadata do not say. Empty for formats without such metadata.
+    pub null_counts: Vec<Option<u64>>,
     /// Columns whose extents were requested, whether or not `schema` contains them.
     pub watched: Vec<String>,
     /// The version of the table that was found, for sources that have versions. It has no part in the fingerprint.
@@ -230,6 +233,12 @@ impl LeftOutFiles {
 }
 
 impl Dataset {
+    /// The nulls of a column, where metadata count them.
+    pub fn null_count(&self, column: &str) -> Option<u64> {
+        let place = self.schema.index_of(column).ok()?;
+        self.null_counts.get(place).copied().flatten()
+    }
+
     /// The folder that holds all its files, if it has any; `.` for that of relative paths.
     pub fn folder(&self) -> Option<String> {
         let pieces = self.spans.iter().flat_map(|span| &span.pieces);
@@ -410,6 +419,7 @@ mod tests {
                 schema,
                 spans: spans.collect(),
                 column_bytes: None,
+                null_counts: Vec::new(),
                 watched,
                 version: None,
                 left_out: LeftOutFiles::default(),

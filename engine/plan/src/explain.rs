@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::gather_columns::gather_columns;
+
 use crate::{
     AnalyzerRequest, BaseDataset, BoundPipeline, CarriedFinding, ColumnScan, GatherBy, GatherOp,
     LearnWork, OpId, PassWork, PlanOp, Program, RowOrderChoice, StepRefit, WindowRowOrder,
@@ -119,6 +121,8 @@ pub struct PassReuse {
     pub beside: Option<bool>,
     /// For an aggregate: the learn pass in whose read its groups are learned.
     pub learned_in: Option<forebay_model::ContentId>,
+    /// For an aggregate: whether its groups are mergeable states over spans, which workers learn.
+    pub by_spans: bool,
 }
 
 /// Explanation of a scan.
@@ -360,26 +364,24 @@ impl ExplainProgram {
                             "{label} is made of groups that pass {} learns in its read",
                             place + 1
                         ),
+                        None if standing(pass.id).by_spans => {
+                            format!("{label} merges the groups of all spans")
+                        }
                         None => format!("{label} needs all rows at once"),
                     };
                     explained.joins.extend(explain_join(&program.bound, *op));
-                    let inputs = program.bound.gather_inputs.get(op);
+                    let inputs = program.bound.gather_inputs.get(op).into_iter().flatten();
+                    let columns = gather_columns(&program.bound, *op);
                     explained.reads = inputs
-                        .into_iter()
-                        .flatten()
-                        .map(|(name, flow)| ExplainRead {
+                        .zip(columns)
+                        .map(|((name, flow), columns)| ExplainRead {
                             // The input `this` is shown as the base of the step's own rows.
                             dataset: match (name.as_str(), flow.streams.first()) {
                                 ("this", Some(stream)) => dataset_name(stream.base),
                                 _ => name.clone(),
                             },
                             spans: None,
-                            columns: flow
-                                .schema
-                                .fields()
-                                .iter()
-                                .map(|field| field.name().clone())
-                                .collect(),
+                            columns,
                             steps: Vec::new(),
                         })
                         .collect();
@@ -408,6 +410,11 @@ impl ExplainProgram {
             } else if explained.work == "gather" {
                 explained.runs_on = match &pass.work {
                     PassWork::Gather(op) if is_query(&program.bound, *op) => DISTRIBUTED_QUERY,
+                    PassWork::Gather(_)
+                        if standing(pass.id).by_spans || standing(pass.id).learned_in.is_some() =>
+                    {
+                        "workers"
+                    }
                     _ => "the coordinator, which needs all rows at once",
                 };
             }

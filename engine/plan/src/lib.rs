@@ -19,6 +19,7 @@ mod explain;
 mod feature_columns;
 mod fuse;
 mod future;
+mod gather_columns;
 mod history;
 mod join_faults;
 mod label_horizon;
@@ -26,6 +27,7 @@ mod leakage;
 mod learn_check;
 mod lineage;
 mod nan_comparison;
+mod nulls;
 mod op;
 mod operation_id;
 mod program;
@@ -80,12 +82,13 @@ pub use leakage::{
 };
 pub use learn_check::{ID_STEPS, scaled_ids, step_kind, unfitted_steps};
 pub use lineage::{ColumnOrigin, origins};
+pub use nulls::{NullOrigin, null_origin};
 pub use op::{
     AnalyzerRequest, AsOf, ColumnKernel, CombineFindings, CountSeries, ExpandKernel, ExpandOp,
     ExpandedRows, FilterOp, FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp, JoinBy,
     JoinChecks, JoinOp, LowerGather, LowerMap, LowerRows, LoweredMap, MapOp, MatchDirection,
     MetRows, MovedTime, PlanOp, PredictionFeedback, QueryPlan, RowBatches, RowMark, ValueCount,
-    WindowOp,
+    WindowOp, WrittenNulls,
 };
 pub use operation_id::{
     config_without, config_without_path, join_id, operation_id, ops_before_join,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use forebay_model::{AnyAnalyzer, Finding, GroupBy, Result, RowChange};
 use forebay_window::{SeriesLength, WindowPlan};
 use serde::Serialize;
@@ -198,6 +198,22 @@ pub struct PredictionFeedback {
     pub time: String,
 }
 
+/// The rows in which the columns that a [`MapOp`] writes are null. A column that is declared without nulls has none.
+#[derive(Debug, Clone, Default)]
+pub enum WrittenNulls {
+    /// Rows in which a column that it reads is null.
+    #[default]
+    Read,
+    /// Rows in which this column is null.
+    Of(String),
+    /// Also other rows. The text continues a sentence that begins with the step.
+    Made(&'static str),
+    /// Rows in which this SQL expression is null.
+    Computed(Expr),
+    /// No rows: nulls are filled.
+    Filled,
+}
+
 /// A row-wise operation: one output row for each input row.
 #[derive(Clone)]
 pub struct MapOp {
@@ -226,6 +242,8 @@ pub struct MapOp {
     pub moved: Option<MovedTime>,
     /// The rows of another step whose values it writes.
     pub met: Option<MetRows>,
+    /// The rows in which what it writes is null.
+    pub nulls: WrittenNulls,
 }
 
 /// A column of times that an operation moves by a known or bounded distance.
@@ -267,6 +285,7 @@ impl MapOp {
             finds_rows: false,
             moved: None,
             met: None,
+            nulls: WrittenNulls::default(),
         }
     }
 
@@ -290,6 +309,7 @@ impl MapOp {
             finds_rows: false,
             moved: None,
             met: None,
+            nulls: WrittenNulls::default(),
         }
     }
 }
@@ -343,6 +363,12 @@ impl MapOp {
         self
     }
 
+    /// Sets the rows in which what it writes is null.
+    pub fn written_nulls(mut self, nulls: WrittenNulls) -> Self {
+        self.nulls = nulls;
+        self
+    }
+
     /// Sets the distance before the row's time at which the learned data ends, in nanoseconds or rows.
     pub fn data_age(mut self, behind: SeriesLength) -> Self {
         self.behind = Some(behind);
@@ -358,11 +384,13 @@ pub struct FilterOp {
     /// Computes one Boolean column.
     pub kernel: ColumnKernel,
     /// The condition, for pruning row groups and for `explain`.
-    pub condition: Option<datafusion::logical_expr::Expr>,
+    pub condition: Option<Expr>,
     /// Whether it is for rows to learn from: rows of the future pass.
     pub learning: bool,
     /// The reason for which rows are removed.
     pub reason: RowChange,
+    /// Columns that have a value in every row that it keeps, beyond those that the condition shows.
+    pub valued: Vec<String>,
 }
 
 /// Result of an `ExpandKernel`: the input row of each output row, and the new columns.

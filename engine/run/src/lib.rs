@@ -16,6 +16,7 @@ mod gathered_source;
 mod label_copies;
 mod late_data;
 mod leak_check;
+mod null_checks;
 mod numbering;
 mod output_overlap;
 mod predict;

@@ -11,6 +11,7 @@ use forebay_storage::StorageLocation;
 
 use crate::feed::features::{choose_features, refuse_predicted_features};
 use crate::feed::feed_rows;
+use crate::null_checks::null_warnings_of_feed;
 use crate::session::{Session, datasets};
 use crate::training_checks::{check_training, label_column};
 use forebay_feed::FeedConfig;
@@ -47,6 +48,7 @@ impl Session {
         } = binding;
         if found.is_empty() {
             warnings = self.spec_warnings(pipeline, &bound, &datasets, true)?;
+            warnings.extend(null_warnings_of_feed(pipeline, &bound, &datasets));
         }
         warnings.extend(left_out_warnings(pipeline, &datasets));
         faults.extend(found);
@@ -76,14 +78,15 @@ impl Session {
         warnings.extend(unfitted_steps(pipeline, bound));
         warnings.extend(scaled_ids(bound));
         if trains {
-            warnings.extend(self.training_warnings(pipeline, bound));
+            warnings.extend(self.label_warnings(pipeline, bound));
+            warnings.extend(self.null_warnings_of_trainings(pipeline, bound, datasets));
         }
         Ok(warnings)
     }
 
     /// Trainings on columns that are made from the label of the same row. Where the pipeline says how far ahead its
     /// label is predicted, such columns are faults already.
-    fn training_warnings(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Vec<Fault> {
+    fn label_warnings(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Vec<Fault> {
         if pipeline
             .label
             .as_ref()

@@ -1,4 +1,6 @@
-"""The examples of the README, run as they are written, each in a process of its own.
+"""The examples of the README, the guide and the page on workers, run as they are written, each in a process of its own.
+
+A block below `<!-- not run: REASON -->` is skipped; the reason is printed.
 
 What an example leaves to its reader (a model, a table, an import) is said here, and no more.
 """
@@ -15,8 +17,14 @@ from importlib.util import find_spec
 import pytest
 
 PACKAGE = pathlib.Path(__file__).parents[1]
-README = (PACKAGE / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+PAGES = [PACKAGE / "README.md", PACKAGE.parent / "GUIDE.md", PACKAGE.parent / "workers" / "README.md"]
+README = PAGES[0].read_text()
+MARKED = [
+    found
+    for page in PAGES
+    for found in re.findall(r"(?:<!-- not run: (.*?) -->\n+)?```python\n(.*?)```", page.read_text(), re.DOTALL)
+]
+BLOCKS = [block for reason, block in MARKED if not reason]
 
 SPEC = 'import forebay\nspec = "pipelines/specs/clicks.yaml"\n'
 LEARNED = SPEC + "summary = forebay.run(spec)\n"
@@ -42,6 +50,10 @@ SPLIT = (
 EXAMPLES = {
     "forebay.Pipeline(": ([], ""),
     "import forebay, torch": (["torch"], ""),
+    'model(batch["dense"], batch["categorical"], batch["label"])': (
+        ["torch"],
+        TORCH + "model = lambda *parts: parts[0].sum()\n",
+    ),
     'device="cuda"': (["a GPU"], ""),
     "torch.save(": (["torch"], TORCH),
     "DistributedDataParallel(": (["torch"], TORCH),
@@ -72,8 +84,13 @@ def block_of(word: str) -> str:
     return block
 
 
-def test_each_example_is_run() -> None:
+def test_each_example_is_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(BLOCKS) == sorted(block_of(word) for word in EXAMPLES)
+    with capsys.disabled():
+        print(f"\ndocumentation: {len(BLOCKS)} blocks of Python run, {len(MARKED) - len(BLOCKS)} not run")
+        for reason, block in MARKED:
+            if reason:
+                print(f"  {block.splitlines()[0]}: {reason}")
 
 
 @pytest.fixture(scope="module")

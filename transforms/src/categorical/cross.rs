@@ -20,6 +20,10 @@ use crate::shared::{bad_value, gather_ids, scaled_hash};
 /// column, 0 to `buckets - 1`. The hash is the xxh3 with `seed` of the xxh3 of each value in
 /// order, so that ("ab", "c") and ("a", "bc") differ. Null where any of them is null. Learns
 /// nothing. One column, or 0 buckets, is a fault.
+///
+/// ```yaml
+/// - cross: { columns: [store, category], buckets: 1000, name: store_category }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn cross(columns, buckets), example = r#"cross(["store_id", "item_id"], 1000)"#)]

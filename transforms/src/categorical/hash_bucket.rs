@@ -21,6 +21,10 @@ use crate::shared::{
 /// where the input has lists. The 64-bit xxh3 of the text with `seed`, scaled by a multiplication,
 /// so that no bucket is favoured. Null stays null; the empty string is a value. Learns nothing; a
 /// value keeps its bucket for ever. 0 buckets are a fault.
+///
+/// ```yaml
+/// - hash_bucket: { columns: [item], buckets: 1000, suffix: _bucket }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn hash_bucket(columns, buckets), example = r#"hash_bucket(["user_id"], 1 << 20)"#)]

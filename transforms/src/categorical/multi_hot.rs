@@ -25,6 +25,10 @@ use crate::shared::{TokenIndex, bad_value, element_field, finding_at, gather_ids
 /// or as listed. A category that comes twice counts once. Null, empty and unknown give zeros. More
 /// than 65,536 categories are a fault. State: the distinct values with exact counts, spilled beyond
 /// the budget; none where they are listed. Follows scikit-learn's `MultiLabelBinarizer`.
+///
+/// ```yaml
+/// - multi_hot: { columns: [tags] }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn multi_hot(columns), example = r#"multi_hot(["tags"]).delimiter("|").top_k(100)"#)]

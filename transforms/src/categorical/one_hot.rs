@@ -27,6 +27,10 @@ pub(crate) const WIDTH_MAX: usize = 65_536;
 /// Categories are those seen, in byte order as in scikit-learn, or those listed, in their order.
 /// State: the distinct values with exact counts, spilled beyond the budget; none where they are
 /// listed. Nothing seen: the width is 0.
+///
+/// ```yaml
+/// - one_hot: { columns: [category] }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn one_hot(columns), example = r#"one_hot(["state"]).categories(["CA", "TX", "WI"])"#)]

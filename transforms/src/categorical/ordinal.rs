@@ -9,7 +9,7 @@ use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
 use forebay_model::{Fault, Result, StringColumn, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform,
+    Transform, WrittenNulls,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -25,6 +25,10 @@ use crate::shared::{TokenIndex, finding_at, gather_ids, output_name};
 /// fault that names it, unless `unknown` says otherwise. Nothing seen: every value is unknown.
 /// State: the distinct values with exact counts, spilled beyond the budget; none where they are
 /// listed. Follows scikit-learn's `OrdinalEncoder`.
+///
+/// ```yaml
+/// - ordinal: { columns: [category], suffix: _id }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(
@@ -86,18 +90,19 @@ impl OrdinalEncoder {
             nullable,
         );
         let (name, unknown, dtype) = (field.name().clone(), self.unknown, self.dtype);
+        let nulls = match self.unknown {
+            UnknownPolicy::Missing => WrittenNulls::Made("gives unknown values no id"),
+            UnknownPolicy::Error | UnknownPolicy::Value(_) => WrittenNulls::Read,
+        };
         if let Some(categories) = &self.categories {
             let tokens = TokenIndex::new(Arc::new(StringArray::from(categories.clone())))?;
-            return Ok(PlanOp::Map(MapOp::new(
-                [name.clone()],
-                [output],
-                move |inputs, _| {
-                    inputs
-                        .iter()
-                        .map(|column| ordinal_ids(column, &tokens, unknown, dtype, &name))
-                        .collect()
-                },
-            )));
+            let map = MapOp::new([name.clone()], [output], move |inputs, _| {
+                inputs
+                    .iter()
+                    .map(|column| ordinal_ids(column, &tokens, unknown, dtype, &name))
+                    .collect()
+            });
+            return Ok(PlanOp::Map(map.written_nulls(nulls)));
         }
         let tally = Tally {
             min_count: 1,
@@ -105,7 +110,7 @@ impl OrdinalEncoder {
             order: VocabularyOrder::Value,
         };
         let values = field.data_type().clone();
-        Ok(PlanOp::Map(MapOp::fitted(
+        let map = MapOp::fitted(
             [field.name()],
             [output],
             [AnalyzerRequest::new(tally, [field.name()])],
@@ -119,7 +124,8 @@ impl OrdinalEncoder {
                     ordinal_ids(column, &tokens, unknown, dtype, &name)
                 }))
             },
-        )))
+        );
+        Ok(PlanOp::Map(map.written_nulls(nulls)))
     }
 }
 

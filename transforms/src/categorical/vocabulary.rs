@@ -33,6 +33,10 @@ use crate::shared::{
 /// brings them to an earlier interval. The ids of `oov_buckets` then come before those of tokens.
 ///
 /// Follows tf.Transform's `compute_and_apply_vocabulary`.
+///
+/// ```yaml
+/// - vocabulary: { columns: [item], min_count: 2, oov_buckets: 1, suffix: _id }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn vocabulary(columns), example = r#"vocabulary(["item_id", "store_id"]).min_count(5).oov_buckets(1)"#)]

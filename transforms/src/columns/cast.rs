@@ -7,7 +7,7 @@ use arrow::util::display::array_value_to_string;
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{
     BindScope, ColumnSelector, ConfiguredTransform, MapOp, MovedTime, PlanOp, Transform,
-    ValueCount, cast_shift,
+    ValueCount, WrittenNulls, cast_shift,
 };
 use forebay_setters::Setters;
 use indexmap::IndexMap;
@@ -20,6 +20,10 @@ use serde::{Deserialize, Serialize};
 /// that is not a number) is a fault unless `on_error: missing`. Fractions are cut toward zero;
 /// doubles beyond `float32` become infinite; numbers other than 0 are true; dates and timestamps
 /// are read from ISO 8601 text, and from integers as days and microseconds since 1970.
+///
+/// ```yaml
+/// - cast: { columns: { qty: float64 } }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn cast(columns), example = r#"cast([("qty", TypeName::Float32)]).on_error(OnCastError::Missing)"#)]
@@ -136,10 +140,14 @@ impl Transform for CastColumns {
                             .collect()
                     }
                 });
+                let nulls = match self.on_error {
+                    OnCastError::Missing => WrittenNulls::Made("makes values null that do not fit"),
+                    OnCastError::Error => WrittenNulls::Read,
+                };
                 if safe {
                     map = map.counting(ValueCount::nulled());
                 }
-                ops.push(PlanOp::Map(map.moving(moved)));
+                ops.push(PlanOp::Map(map.moving(moved).written_nulls(nulls)));
             }
         }
         Fault::combine(faults).map_or(Ok(ops), Err)

@@ -2,7 +2,7 @@
 
 use arrow::datatypes::{Field, Schema};
 use forebay_model::{Fault, Result};
-use forebay_plan::{BindScope, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_plan::{BindScope, ConfiguredTransform, MapOp, PlanOp, Transform, WrittenNulls};
 use forebay_setters::Setters;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 /// Types follow SQL: integers stay integers (`1 / 2` is 0), null in gives null out, integer
 /// overflow and division by zero of integers are faults, of floats infinities and NaN. Expressions
 /// see one row, and -0.0 as 0.0; functions that change from run to run (`random`, `now`) are refused.
+///
+/// ```yaml
+/// - derive: { revenue: "qty * price" }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
 #[schemars(extend("additionalProperties" = {"type": "string", "format": "sql"}))]
@@ -51,7 +55,10 @@ impl Transform for DeriveColumns {
             let map = MapOp::new(expression.reads, [field], move |inputs, rows| {
                 kernel(inputs, rows)
             });
-            ops.push(PlanOp::Map(map.moving(expression.moved)));
+            let nulls = WrittenNulls::Computed(expression.logical);
+            ops.push(PlanOp::Map(
+                map.moving(expression.moved).written_nulls(nulls),
+            ));
         }
         Fault::combine(faults).map_or(Ok(ops), Err)
     }

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::shared::bad_value;
 
 /// Removes these columns; all others stay as they are. To remove every column is a fault.
+///
+/// ```yaml
+/// - drop: [event]
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
 #[schemars(rename = "Drop")]

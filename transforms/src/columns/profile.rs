@@ -34,6 +34,10 @@ const QUANTILE_ERROR: f64 = 0.02;
 ///
 /// State: some 650 KiB per numeric column; distinct texts with their counts, pairs of categories, and some 100 bytes per
 /// series, spilled beyond the budget.
+///
+/// ```yaml
+/// - profile: { columns: [qty, price] }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Profile")]

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 
 /// Other names for columns, old to new. Columns keep their places; names may be exchanged. Two
 /// columns of one name are a fault.
+///
+/// ```yaml
+/// - rename: { qty: quantity }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
 #[setters(fn rename(names), example = r#"rename([("qty", "quantity")])"#)]

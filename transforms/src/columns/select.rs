@@ -7,6 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Keeps these columns, in this order, and drops all others. Rows stay as they are.
+///
+/// ```yaml
+/// - select: [date, store, item, "qty*"]
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
 #[setters(fn select(columns), example = r#"select(["date", "item_id", "type:number"])"#)]

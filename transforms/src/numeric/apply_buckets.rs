@@ -16,6 +16,10 @@ use crate::shared::{bad_value, output_field};
 /// In: columns of numbers. Out: `int32`, 0 to the number of boundaries. Null stays null, NaN goes
 /// into the last bucket, infinities into the first and the last. Learns nothing. Boundaries that
 /// are not increasing are a fault. Follows tf.Transform's `apply_buckets`.
+///
+/// ```yaml
+/// - apply_buckets: { columns: [price], boundaries: [1, 2, 5], suffix: _bucket }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn apply_buckets(columns, boundaries), example = r#"apply_buckets(["age"], [18.0, 30.0, 65.0])"#)]

@@ -22,6 +22,10 @@ use crate::shared::{ask_quantiles, bad_value, finding_at, output_field};
 /// and does not count, infinities count. Nothing seen: bucket 0. State: a sample of about
 /// `7.3 / epsilon^2` rows of 16 bytes (exact up to that many rows), or the distinct values,
 /// spilled beyond the budget. Follows tf.Transform's `bucketize`.
+///
+/// ```yaml
+/// - bucketize: { columns: [price], q: 4, suffix: _bucket }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn bucketize(columns, q), example = r#"bucketize(["price"], 10).exact(true)"#)]

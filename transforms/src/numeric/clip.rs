@@ -24,6 +24,10 @@ use crate::shared::{bad_value, map_doubles, output_field};
 /// nearest whole numbers inside the bounds that their type can hold. Null stays null, NaN stays
 /// NaN, infinities are clipped. Learns nothing. `min > max`, neither of them, or no
 /// whole number between them for integers is a fault.
+///
+/// ```yaml
+/// - clip: { columns: [qty], min: 0, max: 100 }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn clip(columns), example = r#"clip(["price"]).min(0.0).max(1e4)"#)]

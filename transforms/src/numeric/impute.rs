@@ -13,7 +13,7 @@ use forebay_analyze::{ColumnMoments, QuantileRequest as Wanted, TokenVocabulary,
 use forebay_model::{Fault, Finding, Result, RowChange, TextRef, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform, ValueCount,
+    Transform, ValueCount, WrittenNulls,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -28,6 +28,11 @@ use crate::shared::{ask_quantiles, finding_at, output_name};
 /// with, and values stay missing. Infinities are values: they make the mean infinite.
 /// State: none for a constant, 6 KiB for a mean, a sample or the distinct values for a median, and
 /// the distinct values with their counts for a mode (spilled beyond the budget).
+///
+/// ```yaml
+/// - impute: { columns: [price], with: median, indicator: true }
+/// - impute: { columns: [event], with: { constant: none } }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn impute(columns, with), example = r#"impute(["price"], ImputeStrategy::Median).indicator(true)"#)]
@@ -209,22 +214,18 @@ impl Impute {
             }
         };
         let name = name.clone();
-        Ok(MapOp::fitted(
-            [name.clone()],
-            [output],
-            asks,
-            move |findings| {
-                let value = learn(finding_at(findings, 0)?)?
-                    .map(|value| cast_fill_value(value, &fits, &name))
-                    .transpose()?;
-                let fits = fits.clone();
-                Ok(LoweredMap::unary(move |column| match &value {
-                    Some(value) => fill_column(column, &fits, value),
-                    None if fits.is_string() => Ok(column.clone()),
-                    None => Ok(cast(column, &fits)?),
-                }))
-            },
-        ))
+        let filled = MapOp::fitted([name.clone()], [output], asks, move |findings| {
+            let value = learn(finding_at(findings, 0)?)?
+                .map(|value| cast_fill_value(value, &fits, &name))
+                .transpose()?;
+            let fits = fits.clone();
+            Ok(LoweredMap::unary(move |column| match &value {
+                Some(value) => fill_column(column, &fits, value),
+                None if fits.is_string() => Ok(column.clone()),
+                None => Ok(cast(column, &fits)?),
+            }))
+        });
+        Ok(filled.written_nulls(WrittenNulls::Filled))
     }
 }
 

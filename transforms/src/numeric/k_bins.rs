@@ -23,6 +23,10 @@ use crate::shared::{ask_quantiles, bad_value, doubles, finding_at, output_field}
 /// nothing seen: bin 0. Edges of bins of equal size that are equal, the minimum and the maximum
 /// among them, become one.
 /// State: 6 KiB, or a sample as for `bucketize`. Follows scikit-learn's `KBinsDiscretizer`.
+///
+/// ```yaml
+/// - k_bins: { columns: [price], bins: 5, suffix: _bin }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn k_bins(columns, bins), example = r#"k_bins(["price"], 8).strategy(BinStrategy::Quantile)"#)]

@@ -14,6 +14,10 @@ use crate::shared::{float_type, map_doubles, output_field};
 ///
 /// In: columns of numbers. Out: doubles stay doubles, all other numbers give `float32`. As in
 /// numpy, -1 gives -inf and what is below gives NaN. Null stays null. Learns nothing.
+///
+/// ```yaml
+/// - log1p: { columns: [qty], suffix: _log }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn log1p(columns), example = r#"log1p(["clicks"]).suffix("_log")"#)]

@@ -19,6 +19,10 @@ use crate::shared::{KeyedMoments, bad_value, scale_by_moments};
 /// learned come out outside `lo..hi`. Where min equals max, nothing was seen, or a key was never
 /// seen, `zero_range` decides. `lo >= hi` is a fault.
 /// Follows tf.Transform's `scale_by_min_max`.
+///
+/// ```yaml
+/// - min_max: { columns: [price], suffix: _scaled }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn min_max(columns), example = r#"min_max(["price"]).lo(-1.0).hi(1.0)"#)]

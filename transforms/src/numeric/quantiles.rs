@@ -19,6 +19,10 @@ use crate::shared::{finding_at, float_type, map_doubles, output_field};
 /// infinities do: beside an infinite boundary it is the rank of the boundary below. Nothing seen: 0.5.
 /// State: as for `bucketize`.
 /// Follows tf.Transform's `apply_buckets_with_interpolation`.
+///
+/// ```yaml
+/// - quantiles: { columns: [price], suffix: _rank }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn quantiles(columns), example = r#"quantiles(["price"]).q(1000)"#)]

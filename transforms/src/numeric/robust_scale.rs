@@ -19,6 +19,10 @@ use crate::shared::{
 /// NaN stay and do not count; infinities count as values. Where upper equals lower, `x - median`.
 /// Nothing seen: x unchanged. State: a sample of about `7.3 / epsilon^2` rows of 16 bytes, or the
 /// distinct values, spilled beyond the budget. Follows scikit-learn's `RobustScaler`.
+///
+/// ```yaml
+/// - robust_scale: { columns: [price], suffix: _scaled }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn robust_scale(columns), example = r#"robust_scale(["price"]).lower(0.1).upper(0.9)"#)]

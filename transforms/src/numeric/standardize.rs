@@ -18,6 +18,10 @@ use crate::shared::{KeyedMoments, scale_by_moments};
 /// infinite and the result NaN or infinite. Nothing seen: mean 0, variance 0. A key that was not
 /// seen leaves x unchanged; null is a key of its own.
 /// Follows tf.Transform's `scale_to_z_score`, scikit-learn with `zero_variance: zero`.
+///
+/// ```yaml
+/// - standardize: { columns: [price], by: [category] }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn standardize(columns), example = r#"standardize(["price"]).by(["category"])"#)]

@@ -34,6 +34,10 @@ use crate::shared::bad_value;
 /// sqrt(4096) = 1.63 %, so that 95 of 100 estimates are within 3.3 %. Up to 1,023 values are counted one by one (Heule
 /// and others 2013): the count is exact unless two hashes agree in 26 bits, at most once in 128 groups of that size.
 /// The estimate depends on the values alone, not on threads or nights.
+///
+/// ```yaml
+/// - aggregate: { by: [store, item], time: date, every: 1w, compute: { sold: { sum: qty }, price: { mean: price } } }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(

@@ -26,6 +26,10 @@ use crate::time::{LengthSpec, TimeColumn, time_column};
 /// met; a null key or time here meets nothing. Both sides may be larger than memory: they are
 /// sorted together by key and time, with spilling. A backward join of two sources whose files follow each other in time
 /// sorts nothing: it holds the last row of each key, and a new day costs the rows of that day. Learns nothing.
+///
+/// ```yaml
+/// - as_of_join: { with: prices, on: [store, item], columns: [list_price], tolerance: 30d }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn as_of_join(with), example = r#"as_of_join("prices").on(["item_id"]).tolerance("7d")"#)]

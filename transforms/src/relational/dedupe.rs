@@ -13,6 +13,10 @@ use serde::{Deserialize, Serialize};
 /// Columns stay as they are and rows keep their order. Null is a key of its own, -0.0 and 0.0 are
 /// one key, and so are all NaN. Takes a pass of its own, which reads the keys first, spilling
 /// those that memory cannot hold, and then the rows.
+///
+/// ```yaml
+/// - dedupe: { keys: [store, item, date], keep: last }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn dedupe(), example = r#"dedupe().keys(["order_id"]).keep(DedupeKeep::Last)"#)]

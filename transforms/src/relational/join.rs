@@ -11,7 +11,7 @@ use forebay_model::{Fault, Finding, Result, RowChange, codes, take_rows, type_wo
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FilterOp, GatherBy, GatherOp,
     HeldRows, JoinBy, JoinChecks, JoinOp, LoweredMap, MapOp, MetRows, PlanOp, Transform,
-    duplicate_key_fault, key_text, met_twice_fault,
+    WrittenNulls, duplicate_key_fault, key_text, met_twice_fault,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -31,6 +31,10 @@ use crate::shared::{KeyIndex, bad_value, finding_at};
 /// the match counts.
 /// State: with the strategy `lookup`, the other table's keys and wanted columns, which have to fit the state's budget;
 /// with `shuffle`, none: both sides are partitioned by key, with spilling. Both give the same rows.
+///
+/// ```yaml
+/// - join: { with: items, on: [item], columns: [brand] }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn join(with), example = r#"join("stores").on(["store_id"]).columns(["city", "area"])"#)]
@@ -265,6 +269,7 @@ impl Join {
         let anti = self.how == JoinKind::Anti;
         if self.how != JoinKind::Left {
             ops.push(PlanOp::Keep(FilterOp {
+                valued: if anti { Vec::new() } else { vec![row.clone()] },
                 reads: vec![row.clone()],
                 kernel: Arc::new(move |inputs, _| {
                     let test = if anti { is_null } else { is_not_null };
@@ -301,6 +306,7 @@ impl Join {
         let anti = self.how == JoinKind::Anti;
         if self.how != JoinKind::Left {
             ops.push(PlanOp::Keep(FilterOp {
+                valued: Vec::new(),
                 reads: vec![flag],
                 kernel: Arc::new(move |inputs, _| match anti {
                     true => inputs
@@ -389,7 +395,8 @@ impl Join {
                 }))
             },
         );
-        let matching = matching.meeting(self.met_rows(None));
+        let nulls = WrittenNulls::Made("finds no row with the key of some rows");
+        let matching = matching.meeting(self.met_rows(None)).written_nulls(nulls);
         if self.how == JoinKind::Anti {
             // It keeps the rows that match none.
             return PlanOp::Map(matching);

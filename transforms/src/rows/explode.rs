@@ -18,6 +18,10 @@ use crate::shared::element_field;
 /// list is null or empty goes, or stays with null where `keep_empty` is set; the change in the
 /// number of rows is counted as `expanded`. Learns nothing. Follows Spark's `explode` and
 /// `explode_outer`.
+///
+/// ```yaml
+/// - explode: { column: tags }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn explode(column), example = r#"explode("items").keep_empty(true)"#)]

@@ -6,7 +6,6 @@ use arrow::array::{ArrayRef, AsArray, BooleanArray};
 use arrow::compute::or_kleene;
 use forebay_model::{Fault, Result, RowChange, TimeCutoff, ticks};
 use forebay_plan::{BindScope, ColumnKernel, ConfiguredTransform, FilterOp, PlanOp, Transform};
-use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +18,10 @@ use serde::{Deserialize, Serialize};
 /// `run`, `fit` and feeds apply it. Rows that are scored have no label yet: `apply`, `predict`, rows of the
 /// future and loaded artifacts keep them. Rows that are only history are filtered there, too, so that windows
 /// see what they saw in the run.
+///
+/// ```yaml
+/// - filter: "qty IS NOT NULL"
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum FilterRows {
@@ -104,6 +107,7 @@ impl Transform for FilterRows {
                 condition: Some(condition.logical),
                 learning,
                 reason: RowChange::Filtered,
+                valued: Vec::new(),
             })]);
         };
         // Rows that do not tell their time may be scored.
@@ -121,6 +125,7 @@ impl Transform for FilterRows {
             condition: None,
             learning,
             reason: RowChange::Filtered,
+            valued: Vec::new(),
         })])
     }
 }

@@ -47,6 +47,10 @@ const STEPS_MAX: i64 = 1 << 20;
 /// State: the last row of each series, some 100 bytes and the carried columns, spilled while it is made; the rows are
 /// written to the state directory. Rows without a time do not count. Of rows with equal times, the one whose carried
 /// values are greater counts.
+///
+/// ```yaml
+/// - future_rows: { horizon: 7d, every: 1d, carry: [category] }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn future_rows(horizon, every), example = r#"future_rows("28d", "1d").carry(["category"])"#)]

@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Field, UInt64Type};
 use forebay_analyze::{ColumnMoments, GroupedMoments};
 use forebay_model::{Finding, Result};
-use forebay_plan::{AnalyzerRequest, BindScope, LoweredMap, MapOp, PlanOp};
+use forebay_plan::{AnalyzerRequest, BindScope, LoweredMap, MapOp, PlanOp, WrittenNulls};
 
 use super::{KeyIndex, finding_at, float_type, map_doubles, map_doubles_with_row, output_field};
 
@@ -56,7 +56,8 @@ pub(crate) fn scale_by_moments<S: Copy + Send + Sync + 'static>(
         .iter()
         .map(|key| Ok(scope.field(key)?.data_type().clone()))
         .collect::<Result<_>>()?;
-    Ok(PlanOp::Map(MapOp::fitted(
+    let nulls = WrittenNulls::Of(field.name().clone());
+    let scaled = MapOp::fitted(
         reads.clone(),
         [output],
         [AnalyzerRequest::new(GroupedMoments { keys }, reads)],
@@ -91,7 +92,8 @@ pub(crate) fn scale_by_moments<S: Copy + Send + Sync + 'static>(
                 })?])
             }))
         },
-    )))
+    );
+    Ok(PlanOp::Map(scaled.written_nulls(nulls)))
 }
 
 /// The key columns of a finding come first and are called `key1`, `key2`, ...

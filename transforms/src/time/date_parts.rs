@@ -20,6 +20,10 @@ use crate::shared::bad_value;
 /// each part: `<column>_<part>`, `int32` (`boolean` for `is_weekend`); with `cyclic`,
 /// `<column>_<part>_sin` and `_cos` instead, `float32`, for every part that comes round.
 /// Null stays null. Learns nothing. Parts of the time of day need timestamps.
+///
+/// ```yaml
+/// - date_parts: { columns: [date], parts: [month, day_of_week] }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(

@@ -21,6 +21,10 @@ use super::{FeatureNaming, FloatType, GapPolicy};
 /// exactly that long before), and where a difference of integers does not fit. State per series:
 /// some 16 bytes for each row that the longest length reaches back over. It looks at the row
 /// itself, which a feature of its own label must not: take the `lag` of the difference.
+///
+/// ```yaml
+/// - diff: { columns: [qty], by: [7d] }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn diff(columns), example = r#"diff(["qty"]).by(["1d"])"#)]

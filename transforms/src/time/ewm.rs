@@ -26,6 +26,10 @@ use crate::shared::bad_value;
 /// NaN are no values: they fade the past (unless `ignore_na`) and repeat the last result. Null
 /// before `min_periods` values. State per series: some 60 bytes, and 16 for each row in the gap.
 /// Follows pandas' `ewm`; `std` and `var` are those of `bias=False`.
+///
+/// ```yaml
+/// - ewm: { columns: [qty], compute: [mean], half_life: 7d, gap: 1d }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn ewm(columns), example = r#"ewm(["qty"]).compute([EwmStatistic::Mean]).half_life("7d").gap("1d")"#)]

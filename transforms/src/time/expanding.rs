@@ -22,6 +22,10 @@ use super::{FeatureNaming, FloatType, GapPolicy, SeriesStatistic};
 /// `min_periods`, or too few for the statistic, the result is null. State per series: some 100
 /// bytes for each column; quantiles, `n_unique` and a gap hold the values themselves. Follows
 /// pandas' `expanding`.
+///
+/// ```yaml
+/// - expanding: { columns: [qty], compute: [mean, max], gap: 1d }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn expanding(columns), example = r#"expanding(["qty"]).compute([SeriesStatistic::Mean]).gap("1d")"#)]

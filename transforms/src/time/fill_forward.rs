@@ -16,6 +16,10 @@ use crate::shared::{bad_value, output_name};
 /// In: columns of numbers, booleans, dates or times. Out: the same types. What comes before the
 /// first value of a series stays missing, as null. Rows are filled only where they are; none are
 /// added. State per series: some 16 bytes per column.
+///
+/// ```yaml
+/// - fill_forward: { columns: [price] }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn fill_forward(columns), example = r#"fill_forward(["price"])"#)]

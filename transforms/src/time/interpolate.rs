@@ -29,6 +29,10 @@ use crate::shared::{bad_value, doubles, output_name, to_float_type};
 /// infinities of either sign there is none, and the value stays missing. Rows are filled only where they are;
 /// none are added. State per series: some 32 bytes per column; the series are read twice, forward
 /// and backward. Follows pandas' `interpolate(method="time", limit_area="inside")`.
+///
+/// ```yaml
+/// - interpolate: { columns: [price] }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn interpolate(columns), example = r#"interpolate(["price"]).suffix("_filled")"#)]

@@ -26,6 +26,10 @@ use crate::shared::bad_value;
 /// some 16 bytes for each row that the longest lag reaches back over; with `as_of: true`, by time,
 /// for all of them. A row without a time is a fault, and so is a 64-bit value with the bits of the least
 /// integer, which stand for a missing one here.
+///
+/// ```yaml
+/// - lag: { columns: [qty], by: [7d, 28d] }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn lag(columns), example = r#"lag(["qty"]).by(["7d", "28d"])"#)]

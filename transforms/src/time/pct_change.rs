@@ -20,6 +20,10 @@ use super::{FeatureNaming, FloatType, GapPolicy};
 /// are not filled in. State per series: some 16 bytes for each row that the longest length reaches
 /// back over. It looks at the row itself, which a feature of its own label must not: take the
 /// `lag` of the change. Follows pandas' `pct_change(fill_method=None)`.
+///
+/// ```yaml
+/// - pct_change: { columns: [price], by: [7d] }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(fn pct_change(columns), example = r#"pct_change(["price"]).by(["7d"])"#)]

@@ -7,6 +7,7 @@ use arrow::datatypes::{DataType, Field};
 use forebay_model::Result;
 use forebay_plan::{
     BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+    WrittenNulls,
 };
 use forebay_setters::Setters;
 use hashbrown::HashMap;
@@ -38,6 +39,10 @@ use crate::shared::{bad_value, finding_at, to_float_type};
 /// group and time that occurs, and some 300 while it is made, spilled beyond the budget. It is
 /// learned from the rows that the step is fitted on: an artifact that is applied uses the table
 /// that it was made with, and knows nothing of the rows that it is applied to.
+///
+/// ```yaml
+/// - pooled: { columns: [qty], compute: [mean], by: [category], over: [28d], gap: 1d }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(
@@ -241,7 +246,8 @@ impl Transform for PooledWindow {
                     }))
                 },
             );
-            Ok(PlanOp::Map(map.data_age(behind)))
+            let nulls = WrittenNulls::Made("has too few values at the start of the data");
+            Ok(PlanOp::Map(map.data_age(behind).written_nulls(nulls)))
         });
         each.collect()
     }

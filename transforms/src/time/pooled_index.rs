@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, Float64Array};
 use arrow::datatypes::{DataType, Field};
 use forebay_model::Result;
-use forebay_plan::{BindScope, LoweredMap, MapOp};
+use forebay_plan::{BindScope, LoweredMap, MapOp, WrittenNulls};
 
 use super::length::{TimeColumn, ticks_of};
 use super::pooled_table::{PooledTable, ask_moments, key_fields, slot_key_field};
@@ -90,5 +90,6 @@ pub(super) fn pooled_index(
             }))
         },
     );
-    Ok(map.data_age(time.behind(gap)))
+    let nulls = WrittenNulls::Made("has too few values at the start of the data");
+    Ok(map.data_age(time.behind(gap)).written_nulls(nulls))
 }

@@ -23,6 +23,10 @@ use crate::shared::bad_value;
 /// few for the statistic, the result is null. Every result is a function of the window's values
 /// alone. State per series: some 16 bytes for each row that the longest window holds. Follows
 /// pandas' `rolling`.
+///
+/// ```yaml
+/// - rolling: { columns: [qty], compute: [mean, std], over: [7d, 28d], gap: 1d }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(

@@ -31,6 +31,10 @@ const SLOT: &str = "__slot";
 /// parent's table has some 60 bytes for each group, slot and time, and some 300 while it is made,
 /// spilled beyond the budget. It is learned from the rows that the step is fitted on; an artifact
 /// that is applied uses the table that it was made with.
+///
+/// ```yaml
+/// - seasonal_index: { columns: [qty], period: day_of_week, gap: 1d }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(

@@ -24,6 +24,10 @@ use crate::shared::bad_value;
 /// `min_periods`, or too few for the statistic, the result is null. State per series: some 16
 /// bytes for each row of `season * over`. Follows mlforecast's `SeasonalRollingMean` and others,
 /// whose lag is the gap.
+///
+/// ```yaml
+/// - seasonal_rolling: { columns: [qty], compute: [mean], season: 7d, over: [4], gap: 7d }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(

@@ -241,6 +241,7 @@ pub fn run(
         schema: batch.schema(),
         spans: Vec::new(),
         column_bytes: None,
+        null_counts: Vec::new(),
         watched: Vec::new(),
         version: None,
         left_out: LeftOutFiles::default(),

@@ -39,6 +39,11 @@ pub enum AddedTableColumns {
 /// A Delta table to write. Each run is one commit: readers see the table before it or after it. A table that is not
 /// there is made.
 ///
+/// ```yaml
+/// sinks:
+///   table: { from: features, delta: { path: out/table, partition_by: [store] } }
+/// ```
+///
 /// ```
 /// use forebay_connectors::{DeltaMode, DeltaSink};
 /// let sink = DeltaSink::at("s3://lake/features").mode(DeltaMode::Append).partition_by(["day"]);

@@ -249,7 +249,7 @@ impl RunExecutor<'_> {
     }
 
     /// The analyzer of the groups of an aggregate; `None` where they cannot be learned by runs of spans.
-    fn bound_groups(&self, op: OpId) -> Result<Option<BoundGroups>> {
+    pub(super) fn bound_groups(&self, op: OpId) -> Result<Option<BoundGroups>> {
         let PlanOp::Gather(GatherOp {
             lower: GatherBy::GroupBy(own),
             schema,
@@ -289,7 +289,7 @@ impl RunExecutor<'_> {
 }
 
 /// The groups of an aggregate as a question, and the columns of the result.
-struct BoundGroups {
+pub(super) struct BoundGroups {
     ask: BoundAnalyzer,
     schema: SchemaRef,
 }

@@ -86,9 +86,12 @@ impl RunExecutor<'_> {
                     self.recorded_pass(pass.id, &self.store.materialized_location(pass.id))?;
                 let done = before.decision == ReuseDecision::Reuse;
                 let learned_in = if done { None } else { self.learned_in(*op)? };
+                // Rows of a pass that has not run cannot be looked at.
+                let by_spans = self.bound_groups(*op).is_ok_and(|groups| groups.is_some());
                 return Ok(PassReuse {
                     done,
                     learned_in,
+                    by_spans,
                     ..PassReuse::default()
                 });
             }

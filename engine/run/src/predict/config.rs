@@ -19,6 +19,21 @@ use serde::{Deserialize, Serialize};
 /// the horizon of the pipeline's `label`: rows beyond it are refused before the run begins. So is a label that a step
 /// behind `future_rows` computes. A column that the label lists as `known`, and that has no value in rows of the future,
 /// is a fault with its counts and the last time for which it is known.
+///
+/// ```yaml
+/// steps:
+///   features:
+///     from: sales
+///     do:
+///       - filter: "qty IS NOT NULL"
+///       - future_rows: { horizon: 7d, every: 1d }
+///       - lag: { columns: [qty], by: [7d, 14d] }
+///       - select: [date, store, item, qty, "qty_lag_*"]
+/// label: { column: qty, horizon: 7d }
+/// sinks:
+///   trees: { from: features, train: { path: out/trees, model: gbdt, label: qty } }
+///   forecast: { from: features, predict: { model: trees, where: future, path: out/forecast, min: 0 } }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 pub struct PredictConfig {

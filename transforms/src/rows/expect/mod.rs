@@ -57,6 +57,12 @@ use crate::time::LengthSpec;
 /// `quarantined: true` writes them, with the rule and the value. Where they are more than `at_most`, nothing is published.
 ///
 /// State: counts; for `drift` the state of `profile`; for `unique` all distinct keys with their counts, spilled beyond the budget.
+///
+/// ```yaml
+/// - expect:
+///     - { unique: [store, item, date] }
+///     - { range: { qty: [0, 1000] }, policy: warn }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
 #[schemars(rename = "Expect")]
@@ -323,8 +329,8 @@ fn violation_column(
     Ok(PlanOp::Map(MapOp::new(reads, [field], computed)))
 }
 
-/// Keeps rows by whether one of some columns has a value.
-fn keep_by_violation(columns: &[String], violating: bool) -> PlanOp {
+/// Keeps rows by whether one of some columns has a value. Kept rows have a value in each column of `valued`.
+fn keep_by_violation(columns: &[String], violating: bool, valued: Vec<String>) -> PlanOp {
     let kernel = move |inputs: &[ArrayRef], rows: usize| {
         let mut mask = BooleanArray::from(vec![false; rows]);
         for column in inputs {
@@ -347,7 +353,21 @@ fn keep_by_violation(columns: &[String], violating: bool) -> PlanOp {
         } else {
             RowChange::Quarantined
         },
+        valued,
     })
+}
+
+impl ExpectRows {
+    /// Columns whose rows without a value are taken out.
+    fn columns_made_whole(&self) -> Vec<String> {
+        let mut columns = Vec::new();
+        for rule in &self.0 {
+            if rule.policy == FailurePolicy::Quarantine {
+                columns.extend(rule.not_null.iter().cloned());
+            }
+        }
+        columns
+    }
 }
 
 impl ConfiguredTransform for ExpectRows {
@@ -388,7 +408,11 @@ impl Transform for ExpectRows {
             }
             ops.append(&mut rules);
             if !taken_out.is_empty() {
-                ops.push(keep_by_violation(&taken_out, false));
+                ops.push(keep_by_violation(
+                    &taken_out,
+                    false,
+                    self.columns_made_whole(),
+                ));
             }
         }
         ops.push(PlanOp::keep_columns(

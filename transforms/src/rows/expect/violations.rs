@@ -23,6 +23,10 @@ const VALUE: &str = "violating_value";
 /// `not_null`, `range`, `in_set` and `sql`.
 ///
 /// A sink with `quarantined: true` reads such a step of its own.
+///
+/// ```yaml
+/// - violations: [{ not_null: [price] }]
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(transparent)]
 #[setters(fn violations(rules), example = r#"violations([RowExpectation::not_null(["price"])])"#)]
@@ -68,7 +72,7 @@ impl Transform for Violations {
         }
         let added = [RULE, VALUE].map(|name| Field::new(name, DataType::Utf8, false));
         let kernel = move |inputs: &[ArrayRef], rows: usize| first_violations(&names, inputs, rows);
-        ops.push(keep_by_violation(&hidden, true));
+        ops.push(keep_by_violation(&hidden, true, Vec::new()));
         ops.push(PlanOp::Map(MapOp::new(hidden, added, kernel)));
         let own = own.fields().iter().map(|field| field.name().as_str());
         ops.push(PlanOp::keep_columns(own.chain([RULE, VALUE])));
