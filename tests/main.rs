@@ -84,6 +84,7 @@ mod semantics;
 mod sequences;
 mod series;
 mod settings;
+mod signals;
 mod simulated;
 mod sql_queries;
 mod sql_workers;

@@ -13,25 +13,26 @@
 //! other. A run waits for a collection; a collection gives way. How old an object is, the store's clock tells. Holders
 //! on the same machine whose process has ended hold nothing.
 
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
-use forebay_storage::{StorageClient, StorageLocation};
+use forebay_storage::{AttemptOrigin, StorageClient, StorageLocation};
 use object_store::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+use crate::file_lock::{FileLock, LockWait};
 
 /// How often a lease in a bucket is renewed.
 const RENEWED_EVERY: Duration = Duration::from_secs(20);
 
 /// How long a lease in a bucket holds after it was renewed.
 const HELD_FOR: Duration = Duration::from_secs(90);
-
-/// How often a run looks whether a collection has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What the names of leases end with.
 const RUN: &str = ".run.json";
@@ -44,10 +45,7 @@ const LOCK: &str = "_lease";
 pub struct StateLease(LeaseKind);
 
 enum LeaseKind {
-    /// The lock goes with the file.
-    File {
-        _file: std::fs::File,
-    },
+    File { _lock: FileLock },
     Object(Arc<ObjectLease>, Option<JoinHandle<()>>),
 }
 
@@ -63,26 +61,31 @@ struct ObjectLease {
 
 /// A process, as others on its machine can find it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct LeaseHolder {
+pub(crate) struct LeaseHolder {
     /// The machine since it was started, and the processes that see each other there.
     machine: Option<String>,
     process: u32,
     /// When the process began, as the system counts.
     began: Option<String>,
+    /// The machine, as it calls itself; absent in leases of earlier versions.
+    #[serde(default)]
+    host: Option<String>,
 }
 
 impl LeaseHolder {
-    fn here() -> LeaseHolder {
+    /// This process.
+    pub fn here() -> LeaseHolder {
         let process = std::process::id();
         LeaseHolder {
             machine: machine(),
             process,
             began: process_start(process),
+            host: Some(AttemptOrigin::current_process().host),
         }
     }
 
     /// Whether it is known that the process has ended.
-    fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.machine.is_some()
             && self.machine == machine()
             && process_start(self.process) != self.began
@@ -112,15 +115,17 @@ fn process_start(process: u32) -> Option<String> {
 impl StateLease {
     /// Takes a state directory for a run; waits while it is collected.
     pub fn of_run(io: &StorageClient, state: &StorageLocation) -> Result<StateLease> {
-        if let Some(file) = lock_file(state)? {
-            file.lock_shared()
-                .map_err(|error| lock_failed(state, error))?;
-            return Ok(StateLease(LeaseKind::File { _file: file }));
+        let what = state_directory(state);
+        if let Some(path) = lock_path(state)? {
+            let lock =
+                FileLock::shared(io, &path, &what).map_err(|fault| fault.file(&state.shown))?;
+            return Ok(StateLease(LeaseKind::File { _lock: lock }));
         }
         let lease = StateLease::begin_object_lease(io, state, RUN)?;
-        while held_by_others(io, state, COLLECTION)? {
-            io.cancellation().check()?;
-            std::thread::sleep(LOOK_EVERY);
+        let mut wait = LockWait::new(io, &what);
+        while let Some(holder) = holder_among_others(io, state, COLLECTION)? {
+            wait.pause(|| Some(holder.to_string()))
+                .map_err(|fault| fault.file(&state.shown))?;
         }
         Ok(lease)
     }
@@ -136,18 +141,16 @@ impl StateLease {
                 .file(&state.shown)
                 .hint("run this again when the run has ended")
         };
-        if let Some(file) = lock_file(state)? {
-            return match file.try_lock() {
-                Ok(()) => Ok(StateLease(LeaseKind::File { _file: file })),
-                Err(std::fs::TryLockError::WouldBlock) => Err(in_use()),
-                Err(std::fs::TryLockError::Error(error)) => Err(lock_failed(state, error)),
-            };
+        if let Some(path) = lock_path(state)? {
+            let lock = FileLock::try_alone(&path, &state_directory(state))
+                .map_err(|fault| fault.file(&state.shown))?;
+            let lock = lock.ok_or_else(in_use)?;
+            return Ok(StateLease(LeaseKind::File { _lock: lock }));
         }
         let lease = StateLease::begin_object_lease(io, state, COLLECTION)?;
-        if held_by_others(io, state, RUN)? {
-            Err(in_use())
-        } else {
-            Ok(lease)
+        match holder_among_others(io, state, RUN)? {
+            Some(_) => Err(in_use()),
+            None => Ok(lease),
         }
     }
 
@@ -239,30 +242,54 @@ impl Drop for StateLease {
     }
 }
 
-/// Opens the file of the lock, on a local disk.
-fn lock_file(state: &StorageLocation) -> Result<Option<std::fs::File>> {
+fn state_directory(state: &StorageLocation) -> String {
+    format!("the state directory `{}`", state.shown)
+}
+
+/// The file of the lock, on a local disk.
+fn lock_path(state: &StorageLocation) -> Result<Option<PathBuf>> {
     let Some(local) = &state.local else {
         return Ok(None);
     };
-    let opened = std::fs::create_dir_all(local).and_then(|()| {
-        std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(local.join(LOCK))
-    });
-    opened.map(Some).map_err(|error| lock_failed(state, error))
+    std::fs::create_dir_all(local).map_err(|error| {
+        Fault::disk("the state directory cannot be locked", error).file(&state.shown)
+    })?;
+    Ok(Some(local.join(LOCK)))
 }
 
-fn lock_failed(state: &StorageLocation, error: std::io::Error) -> Fault {
-    Fault::disk("the state directory cannot be locked", error).file(&state.shown)
+/// A process that holds a lease of a kind in a bucket.
+struct ObjectLeaseHolder {
+    /// Its number and when its process began, where the lease tells.
+    holder: Option<LeaseHolder>,
+    /// When the lease was renewed last.
+    renewed: String,
 }
 
-/// Whether others hold leases of a kind in a bucket; removes those that hold nothing. The caller has just put its own
-/// lease, so that the newest of all tells the store's time.
-fn held_by_others(io: &StorageClient, state: &StorageLocation, kind: &str) -> Result<bool> {
+impl fmt::Display for ObjectLeaseHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.holder {
+            Some(LeaseHolder {
+                process,
+                host: Some(host),
+                ..
+            }) => write!(f, "process {process} on {host}")?,
+            Some(LeaseHolder { process, .. }) => write!(f, "process {process}")?,
+            None => f.write_str("another process")?,
+        }
+        write!(f, ", whose lease was renewed at {}", self.renewed)
+    }
+}
+
+/// A process that holds a lease of a kind in a bucket; removes the leases that hold nothing. The caller has just put its
+/// own lease, so that the newest of all tells the store's time.
+fn holder_among_others(
+    io: &StorageClient,
+    state: &StorageLocation,
+    kind: &str,
+) -> Result<Option<ObjectLeaseHolder>> {
     let all = io.list(&state.join("leases"))?;
     let Some(now) = all.iter().map(|lease| lease.last_modified).max() else {
-        return Ok(false);
+        return Ok(None);
     };
     let is_alike = |lease: &&ObjectMeta| {
         lease
@@ -270,21 +297,23 @@ fn held_by_others(io: &StorageClient, state: &StorageLocation, kind: &str) -> Re
             .filename()
             .is_some_and(|name| name.ends_with(kind))
     };
-    let mut are_held = false;
+    let mut held_by = None;
     for lease in all.iter().filter(is_alike) {
         let place = state.at(&lease.location);
         let Some(bytes) = io.get(&place)? else {
             continue;
         };
-        let has_ended =
-            serde_json::from_slice::<LeaseHolder>(&bytes).is_ok_and(|holder| holder.has_ended());
+        let holder = serde_json::from_slice::<LeaseHolder>(&bytes).ok();
+        let has_ended = holder.as_ref().is_some_and(LeaseHolder::has_ended);
         let age = (now - lease.last_modified).to_std().unwrap_or_default();
-        match has_ended || age >= HELD_FOR {
-            true => io.delete(&place)?,
-            false => are_held = true,
+        if has_ended || age >= HELD_FOR {
+            io.delete(&place)?;
+        } else {
+            let renewed = lease.last_modified.to_rfc3339();
+            held_by = Some(ObjectLeaseHolder { holder, renewed });
         }
     }
-    Ok(are_held)
+    Ok(held_by)
 }
 
 #[cfg(test)]

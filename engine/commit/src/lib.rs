@@ -5,6 +5,7 @@ mod artifact_findings;
 mod decide;
 mod degradation_report;
 mod fencing;
+mod file_lock;
 mod fit_history;
 #[cfg(test)]
 mod fuzz;

@@ -251,7 +251,7 @@ impl MaterializePass<'_> {
         let physical = self
             .context
             .io
-            .block_on(query_plan(&state, &plan))?
+            .block_on_computation(query_plan(&state, &plan))?
             .map_err(place)?;
         let mut stream = self
             .context
@@ -260,7 +260,7 @@ impl MaterializePass<'_> {
                 datafusion::physical_plan::execute_stream(physical, state.task_ctx())
             })?
             .map_err(place)?;
-        while let Some(batch) = self.context.io.block_on(stream.next())? {
+        while let Some(batch) = self.context.io.block_on_computation(stream.next())? {
             rows.take(batch.map_err(place)?)?;
         }
         self.query_counts(op, &inputs, rows.count)

@@ -55,7 +55,7 @@ impl RestoreOrder {
                 datafusion::physical_plan::execute_stream(physical, state.task_ctx())
             })?
             .map_err(place)?;
-        let outputs = std::iter::from_fn(|| match self.io.block_on(stream.next()) {
+        let outputs = std::iter::from_fn(|| match self.io.block_on_computation(stream.next()) {
             Ok(batch) => batch.map(|batch| batch.map_err(place)),
             Err(fault) => Some(Err(fault)),
         });

@@ -394,7 +394,7 @@ impl SortedPass<'_> {
         let stream = io.block_on(async { plan.physical.execute(number, plan.context.clone()) })?;
         let mut stream = stream.map_err(&place)?;
         Ok(Box::new(std::iter::from_fn(move || {
-            match io.block_on(stream.next()) {
+            match io.block_on_computation(stream.next()) {
                 Ok(batch) => batch.map(|batch| batch.map_err(&place)),
                 Err(fault) => Some(Err(fault)),
             }

@@ -83,7 +83,7 @@ pub struct AnalyzerLane {
     pub asks: Vec<AnalyzerId>,
     /// Their scans, in order.
     pub scans: Vec<ColumnScan>,
-    /// Stored bytes that it reads, if known.
+    /// Stored bytes of the columns that it reads; 0 where the format does not tell those of columns.
     pub bytes: u64,
 }
 
@@ -207,6 +207,16 @@ pub fn needed_ops<'a>(
             .iter()
             .map(|position| stream.stream.ops[*position])
     })
+}
+
+/// Analyzers that are put into one lane.
+#[derive(Clone, Default)]
+struct LaneGroups {
+    /// What lanes are balanced by: bytes, but at least one for each group.
+    weight: u64,
+    /// Stored bytes of their own columns; 0 where the format does not tell those of columns.
+    bytes: u64,
+    asks: Vec<AnalyzerId>,
 }
 
 impl Program {
@@ -721,10 +731,11 @@ impl<'a> ProgramCompiler<'a> {
             1
         };
         let mut order: Vec<usize> = (0..groups.len()).collect();
-        let mut lanes: Vec<(u64, Vec<AnalyzerId>)> = vec![(0, Vec::new()); count.max(1)];
-        let add = |lanes: &mut Vec<(u64, Vec<AnalyzerId>)>, lane: usize, index: usize| {
-            lanes[lane].0 += own[index].max(1);
-            lanes[lane].1.extend(&groups[index].1);
+        let mut lanes = vec![LaneGroups::default(); count.max(1)];
+        let add = |lanes: &mut Vec<LaneGroups>, lane: usize, index: usize| {
+            lanes[lane].weight += own[index].max(1);
+            lanes[lane].bytes += own[index];
+            lanes[lane].asks.extend(&groups[index].1);
         };
         if is_remote {
             // Neighbours in the files come with one request.
@@ -741,20 +752,21 @@ impl<'a> ProgramCompiler<'a> {
             order.sort_by_key(|index| std::cmp::Reverse(own[*index]));
             for index in order {
                 let lightest = (0..lanes.len())
-                    .min_by_key(|lane| lanes[*lane].0)
+                    .min_by_key(|lane| lanes[*lane].weight)
                     .unwrap_or(0);
                 add(&mut lanes, lightest, index);
             }
         }
         lanes
             .into_iter()
-            .filter(|(_, asks)| !asks.is_empty())
-            .map(|(own, mut asks)| {
+            .filter(|lane| !lane.asks.is_empty())
+            .map(|lane| {
+                let mut asks = lane.asks;
                 asks.sort_unstable();
                 AnalyzerLane {
                     scans: analyzer_scans(&self.bound, &asks),
                     asks,
-                    bytes: own + shared_bytes,
+                    bytes: lane.bytes + shared_bytes,
                 }
             })
             .collect()

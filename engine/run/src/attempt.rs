@@ -14,7 +14,7 @@ use forebay_storage::{BackgroundTasks, ScratchDir};
 
 use crate::backfill::BackfillStage;
 use crate::deadline::{
-    ARTIFACT, DeadlineMonitor, PlanOption, PlannedPass, pass_names, planned_passes,
+    ARTIFACT, DeadlineMonitor, PassKind, PlanOption, PlannedPass, pass_names, planned_passes,
 };
 use crate::degradation::{
     PreviousArtifact, asks_to_replace, degradation_report, replace_findings, skip_optional,
@@ -702,31 +702,34 @@ fn add_final_passes(
 ) {
     // How much a training reads is not known before; it costs what it cost the last time, by the data.
     let total = datasets.values().map(Dataset::bytes).sum();
-    let ahead = |pass, learned| PlannedPass {
+    let ahead = |pass, learned, kind| PlannedPass {
         pass,
         total,
         read: None,
         learned,
         keeps: false,
+        kind,
     };
     for option in options
         .iter_mut()
         .filter(|option| option.rung < Some(DegradationLevel::Naive))
     {
         if option.rung < Some(DegradationLevel::LastModel) {
-            option.passes.push(ahead(ARTIFACT.to_owned(), false));
+            option
+                .passes
+                .push(ahead(ARTIFACT.to_owned(), false, PassKind::Small));
         }
         if option.rung < Some(DegradationLevel::ReuseStates) {
             let trainings = pipeline.trainings.iter().map(training_pass_name);
             option
                 .passes
-                .extend(trainings.map(|name| ahead(name, true)));
+                .extend(trainings.map(|name| ahead(name, true, PassKind::Unmeasured)));
         }
         option.passes.extend(
             pipeline
                 .predictions
                 .iter()
-                .map(|sink| ahead(forecast_pass_name(sink), true)),
+                .map(|sink| ahead(forecast_pass_name(sink), true, PassKind::Unmeasured)),
         );
     }
 }

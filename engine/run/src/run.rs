@@ -88,7 +88,8 @@ impl Session {
         let deadline = self.deadline.or(by);
         // Some stores make a missing bucket with the first object.
         self.io.require_bucket(&self.state()?)?;
-        let lease = Some(Arc::new(StateLease::of_run(&self.io, &self.state()?)?));
+        let io = self.io.for_run(self.interrupt.clone(), self.watch.clone());
+        let lease = Some(Arc::new(StateLease::of_run(&io, &self.state()?)?));
         let claimed = Session {
             claim: self.acquire_fence(pipeline, goal, interval)?,
             lease,
@@ -115,7 +116,10 @@ impl Session {
         let warnings = Arc::new(CollectedWarnings::new(monitor.watch()));
         let watch: Arc<dyn EventListener> = warnings.clone();
         let session = Session {
-            io: self.io.with_read_cache(self.memory().recent_bytes()),
+            io: self
+                .io
+                .with_read_cache(self.memory().recent_bytes())
+                .for_run(interrupt.clone(), watch.clone()),
             watch,
             interrupt,
             ..claimed

@@ -103,6 +103,16 @@ impl CancellationToken {
         self.deadline.load(Ordering::Relaxed) == DEADLINE_PASSED
     }
 
+    /// Waits until the run should stop.
+    pub async fn wait_cancelled(&self) -> Fault {
+        loop {
+            if let Err(fault) = self.check() {
+                return fault;
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
     /// Waits until the run should stop and some seconds more have gone by.
     pub async fn wait_past_grace(&self) -> Fault {
         loop {

@@ -1,10 +1,11 @@
 //! Temporary files of states and passes: unlinked when dropped, found and removed after a kill.
 
+use std::collections::BTreeSet;
 use std::fs::{DirEntry, File};
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_model::{
     ContentId, Fault, MemoryRequest, Result, ScratchSpace, SpillFile, SpillWriter, codes,
@@ -16,10 +17,43 @@ use crate::failpoint::step;
 use crate::io::StorageLocation;
 use crate::memory::MemoryBudget;
 
+/// The directories of temporary files that this process has, for [`remove_all`].
+static DIRECTORIES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// A directory that is removed when dropped, and by [`remove_all`].
+struct ListedDirectory(tempfile::TempDir);
+
+impl ListedDirectory {
+    fn new(directory: tempfile::TempDir) -> ListedDirectory {
+        let path = directory.path().to_owned();
+        lock_directories().insert(path);
+        ListedDirectory(directory)
+    }
+}
+
+impl Drop for ListedDirectory {
+    fn drop(&mut self) {
+        lock_directories().remove(self.0.path());
+    }
+}
+
+fn lock_directories() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes all temporary files of this process, as far as the disk allows. For a process that is about to end while
+/// threads still compute: what they write then fails.
+pub fn remove_all() {
+    for directory in lock_directories().iter() {
+        // A later run removes what is left.
+        let _ = std::fs::remove_dir_all(directory);
+    }
+}
+
 /// A directory for this run's temporary files.
 #[derive(Clone)]
 pub struct ScratchDir {
-    dir: Arc<tempfile::TempDir>,
+    dir: Arc<ListedDirectory>,
     watch: Arc<dyn EventListener>,
     spilled: Arc<AtomicU64>,
     /// Memory that answers of this run take while they are used.
@@ -41,7 +75,7 @@ impl ScratchDir {
                 .file(parent.display().to_string())
         })?;
         Ok(ScratchDir {
-            dir: Arc::new(dir),
+            dir: Arc::new(ListedDirectory::new(dir)),
             watch,
             spilled: Arc::default(),
             owed: Arc::default(),
@@ -50,7 +84,7 @@ impl ScratchDir {
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        self.dir.path()
+        self.dir.0.path()
     }
 
     /// A new temporary file.

@@ -87,6 +87,9 @@ struct SharedWork {
 /// The read queue of one range, in order.
 struct ReadQueue<R: ReadTypes> {
     tasks: Vec<R::Task>,
+    /// The tasks that may still be read: all of them, or those up to the first one that failed. Reads behind a failure
+    /// may be open; no thread goes on with them.
+    wanted: usize,
     /// Tasks that the range has started to take.
     taken: usize,
     /// Tasks of which the range has taken all chunks.
@@ -111,18 +114,21 @@ impl<R: ReadTypes> ReadQueue<R> {
     fn next(&self, chunks: usize, bytes_max: usize) -> Option<usize> {
         let is_free = |reading: &OpenRead<R>| !reading.is_reading && !reading.is_done;
         // The range waits for this read.
-        if self
-            .readings
-            .front()
-            .is_some_and(|first| is_free(first) && first.ready.is_empty())
+        let wanted = self.wanted.saturating_sub(self.done);
+        if wanted > 0
+            && self
+                .readings
+                .front()
+                .is_some_and(|first| is_free(first) && first.ready.is_empty())
         {
             return Some(0);
         }
         if self.chunks > 0 && (self.chunks >= chunks || self.bytes >= bytes_max) {
             return None;
         }
-        let new = || Some(self.readings.len()).filter(|place| self.done + place < self.tasks.len());
-        self.readings.iter().position(is_free).or_else(new)
+        let new = || Some(self.readings.len()).filter(|place| *place < wanted);
+        let mut open = self.readings.iter().take(wanted);
+        open.position(is_free).or_else(new)
     }
 
     /// Marks a read as in progress; returns the task's number and its chunk iterator if it is open.
@@ -147,7 +153,7 @@ impl<R: ReadTypes> ReadQueue<R> {
         match &chunk {
             Some(Ok(chunk)) => self.bytes += R::bytes(chunk),
             // Chunks behind a failure are not requested.
-            Some(Err(_)) => self.tasks.truncate(number + 1),
+            Some(Err(_)) => self.wanted = self.wanted.min(number + 1),
             None => self.chunks -= 1,
         }
         reading.ready.extend(chunk);
@@ -225,7 +231,8 @@ impl<'a, T, R: ReadTypes> WorkSharingPool<'a, T, R> {
         ranges: Vec<Vec<R::Task>>,
         bytes_max: usize,
     ) -> Self {
-        let queue = |tasks| ReadQueue {
+        let queue = |tasks: Vec<R::Task>| ReadQueue {
+            wanted: tasks.len(),
             tasks,
             taken: 0,
             done: 0,
@@ -480,8 +487,9 @@ impl<T, R: ReadTypes> PrefetchReader<'_, '_, T, R> {
     pub fn chunks(&self, task: R::Task) -> Result<Box<dyn Iterator<Item = Result<R::Chunk>> + '_>> {
         let mut state = lock(&self.helpers.board.state)?;
         let queue = &mut state.queues[self.range];
-        if queue.tasks.get(queue.taken) != Some(&task) {
-            // The read was not announced, so nothing was prefetched.
+        let is_announced = queue.taken < queue.wanted && queue.tasks[queue.taken] == task;
+        if !is_announced {
+            // Nothing was prefetched.
             drop(state);
             return Ok(Box::new((self.helpers.open)(task)?));
         }

@@ -17,12 +17,36 @@ use forebay_threads::{
     parallel_map, run_on_all,
 };
 
-/// Runs a model in random schedules, and in schedules with few context switches.
-fn check(model: impl Fn() + Send + Sync + 'static) {
-    let schedules = std::env::var("FOREBAY_SCHEDULES")
+/// The schedules of each model.
+fn schedules() -> usize {
+    std::env::var("FOREBAY_SCHEDULES")
         .ok()
         .and_then(|text| text.parse().ok())
-        .unwrap_or(400);
+        .unwrap_or(400)
+}
+
+/// Runs a model in random schedules, and in schedules with few context switches.
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    check_schedules(schedules(), model);
+}
+
+/// Runs a model for each case. The cases share the schedules.
+fn check_cases<C>(cases: Vec<C>, model: impl Fn(&C) + Send + Sync + 'static)
+where
+    C: Send + Sync + 'static,
+{
+    let each = schedules().div_ceil(cases.len().max(1)).max(EACH_MIN);
+    let model = Arc::new(model);
+    for case in cases {
+        let model = model.clone();
+        check_schedules(each, move || model(&case));
+    }
+}
+
+/// The least number of schedules of a case.
+const EACH_MIN: usize = 60;
+
+fn check_schedules(schedules: usize, model: impl Fn() + Send + Sync + 'static) {
     let model = Arc::new(model);
     let again = model.clone();
     shuttle::check_random(move || model(), schedules);
@@ -31,6 +55,12 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 
 fn failure() -> Fault {
     Fault::internal("a failure of the model")
+}
+
+/// Fails unless something failed, and nothing but what the model injects: a panic is a fault, too.
+fn assert_injected<T>(ended: Result<T>) {
+    let fault = ended.err().expect("nothing failed");
+    assert_eq!(fault.message(), failure().message());
 }
 
 #[test]
@@ -56,15 +86,15 @@ fn permits_bound_concurrency() {
 #[test]
 fn parallel_map_keeps_order_or_fails() {
     check(|| assert_eq!(parallel_map(3, 5, &Ok).unwrap(), [0, 1, 2, 3, 4]));
-    check(|| {
+    check_cases((0..5).collect(), |bad| {
         let work = |index| {
-            if index == 2 {
+            if index == *bad {
                 Err(failure())
             } else {
                 Ok(index)
             }
         };
-        assert!(parallel_map(3, 5, &work).is_err());
+        assert_injected(parallel_map(3, 5, &work));
     });
 }
 
@@ -109,8 +139,10 @@ fn append_in_order(bad: Option<(usize, bool)>) -> Result<Vec<usize>> {
 #[test]
 fn parts_are_appended_in_order_and_a_failure_ends_all() {
     check(|| assert_eq!(append_in_order(None).unwrap(), (0..8).collect::<Vec<_>>()));
-    check(|| assert!(append_in_order(Some((3, false))).is_err()));
-    check(|| assert!(append_in_order(Some((3, true))).is_err()));
+    let failures = (0..8).flat_map(|part| [(part, false), (part, true)]);
+    check_cases(failures.collect(), |failure| {
+        assert_injected(append_in_order(Some(*failure)))
+    });
 }
 
 /// Threads start at points, of which there are more than threads, each with the sum of the numbers before it. The
@@ -151,7 +183,9 @@ fn a_state_reaches_all_points_however_few_threads_there_are() {
     for threads in 2..=3 {
         // Everything is read once, up to the last point.
         check(move || assert_eq!(sum_by_hand_off(threads, &[3, 5, 8, 9], None).unwrap(), 8));
-        check(move || assert!(sum_by_hand_off(threads, &[3, 5, 8, 9], Some(6)).is_err()));
+        check_cases((1..9).collect(), move |bad| {
+            assert_injected(sum_by_hand_off(threads, &[3, 5, 8, 9], Some(*bad)))
+        });
     }
 }
 
@@ -197,7 +231,9 @@ fn flush_numbers(
 fn every_submitted_item_is_flushed() {
     for then in [false, true] {
         check(move || assert_eq!(flush_numbers((2, 1), then, None), (vec![0, 1, 2, 3], true)));
-        check(move || assert!(!flush_numbers((2, 1), then, Some(1)).1));
+        check_cases((0..4).collect(), move |bad| {
+            assert!(!flush_numbers((2, 1), then, Some(*bad)).1)
+        });
     }
 }
 
@@ -214,23 +250,55 @@ impl ReadTypes for NumberChunks {
     }
 }
 
-/// The injected failure: a chunk that is read (`true`), or a piece of work (`false`).
-type InjectedFailure = Option<(bool, usize)>;
+/// An injected failure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum InjectedFailure {
+    /// A task cannot be opened.
+    Open(usize),
+    /// A chunk cannot be read.
+    Read(usize),
+    /// A piece of the work that a chunk spawns fails.
+    Work(usize),
+    /// Everything fails from this read on, as after a signal: tasks that are opened, and chunks.
+    CancelledAt(usize),
+}
+
+/// The tasks of each range.
+const RANGES: [&[usize]; 2] = [&[0, 1, 2], &[3]];
+
+/// The chunks of all tasks.
+const CHUNKS: usize = 8;
 
 /// Ranges read the chunks of their tasks, run a computation in parallel, and spawn a task for each chunk, while idle
 /// threads take work; returns the finished pieces.
-fn share_work((threads, idle): (usize, usize), bad: InjectedFailure) -> Result<Vec<usize>> {
+fn share_work(
+    (threads, idle): (usize, usize),
+    injected: Option<InjectedFailure>,
+) -> Result<Vec<usize>> {
     let done = Mutex::new(Vec::new());
     let work = |chunk: &usize, piece: usize| {
-        if bad == Some((false, *chunk)) {
+        if injected == Some(InjectedFailure::Work(*chunk)) {
             return Err(failure());
         }
         done.lock().unwrap().push(2 * chunk + piece);
         Ok(())
     };
+    let reads = AtomicUsize::new(0);
+    let check_cancelled = || {
+        let read = reads.fetch_add(1, Ordering::SeqCst);
+        match injected {
+            Some(InjectedFailure::CancelledAt(first)) if read >= first => Err(failure()),
+            _ => Ok(()),
+        }
+    };
     let open = |task: usize| {
+        check_cancelled()?;
+        if injected == Some(InjectedFailure::Open(task)) {
+            return Err(failure());
+        }
         let chunk = |chunk: usize| {
-            if bad == Some((true, chunk)) {
+            check_cancelled()?;
+            if injected == Some(InjectedFailure::Read(chunk)) {
                 Err(failure())
             } else {
                 Ok(chunk)
@@ -238,14 +306,14 @@ fn share_work((threads, idle): (usize, usize), bad: InjectedFailure) -> Result<V
         };
         Ok(Vec::from([2 * task, 2 * task + 1].map(chunk)).into_iter())
     };
-    let ranges = [vec![0, 1], vec![2]];
+    let ranges = RANGES.map(<[usize]>::to_vec).to_vec();
     let helpers: WorkSharingPool<'_, usize, NumberChunks> =
-        WorkSharingPool::new(&open, &work, ranges.to_vec(), 2);
+        WorkSharingPool::new(&open, &work, ranges, 2);
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let together = helpers.parallel_for();
     let range = |number: usize| {
         let reads = helpers.reader(number);
-        for task in &ranges[number] {
+        for task in RANGES[number] {
             let mut expected = 2 * task;
             for chunk in reads.chunks(*task)? {
                 let chunk = chunk?;
@@ -255,7 +323,9 @@ fn share_work((threads, idle): (usize, usize), bad: InjectedFailure) -> Result<V
                 let count = beside.clone();
                 together(
                     2,
-                    Arc::new(move |_| drop(count.fetch_add(1, Ordering::SeqCst))),
+                    Arc::new(move |_| {
+                        count.fetch_add(1, Ordering::SeqCst);
+                    }),
                 );
                 assert_eq!(beside.load(Ordering::SeqCst), 2);
                 helpers.spawn(chunk, 2)?;
@@ -266,7 +336,7 @@ fn share_work((threads, idle): (usize, usize), bad: InjectedFailure) -> Result<V
     let own = || {
         while !stop.load(Ordering::SeqCst) {
             let number = next.fetch_add(1, Ordering::SeqCst);
-            if number >= ranges.len() {
+            if number >= RANGES.len() {
                 break;
             }
             range(number).inspect_err(|_: &Fault| stop.store(true, Ordering::SeqCst))?;
@@ -282,9 +352,13 @@ fn share_work((threads, idle): (usize, usize), bad: InjectedFailure) -> Result<V
                 role if role < threads => helpers.run_then_work(&own),
                 _ => helpers.run_worker(),
             };
-            run_on_all(threads + idle, &each)
+            let mut faults: Vec<Fault> = run_on_all(threads + idle, &each)
                 .into_iter()
-                .collect::<Result<()>>()?;
+                .filter_map(Result::err)
+                .collect();
+            // A panic, if there is one, comes first.
+            faults.sort_by_key(|fault| fault.message() == failure().message());
+            faults.into_iter().next().map_or(Ok(()), Err)?;
         }
     }
     let mut done = done.into_inner().unwrap();
@@ -292,16 +366,28 @@ fn share_work((threads, idle): (usize, usize), bad: InjectedFailure) -> Result<V
     Ok(done)
 }
 
+/// A failure of each read, of each piece of work, and at each moment.
+fn failures() -> Vec<InjectedFailure> {
+    let tasks = RANGES.concat();
+    let opened = tasks.iter().copied().map(InjectedFailure::Open);
+    let read = (0..CHUNKS).map(InjectedFailure::Read);
+    let worked = (0..CHUNKS).map(InjectedFailure::Work);
+    let moments = 0..tasks.len() + CHUNKS;
+    let cancelled = moments.map(InjectedFailure::CancelledAt);
+    opened.chain(read).chain(worked).chain(cancelled).collect()
+}
+
 #[test]
-fn work_sharing_runs_every_piece_once() {
+fn work_sharing_runs_every_piece_once_or_fails() {
     for sizes in [(1, 1), (2, 1), (1, 2)] {
         check(move || {
             assert_eq!(
                 share_work(sizes, None).unwrap(),
-                (0..12).collect::<Vec<_>>()
+                (0..2 * CHUNKS).collect::<Vec<_>>()
             )
         });
-        check(move || assert!(share_work(sizes, Some((true, 3))).is_err()));
-        check(move || assert!(share_work(sizes, Some((false, 3))).is_err()));
+        check_cases(failures(), move |injected| {
+            assert_injected(share_work(sizes, Some(*injected)))
+        });
     }
 }

@@ -51,6 +51,7 @@ impl CacheCommand {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = RunReporter::new(self.json, Verbosity::Normal);
         let io = StorageClient::new()?;
+        let io = io.for_run(io.cancellation().clone(), reporter.watch());
         let kept = io
             .resolve(&Settings::load()?.state(self.state.as_deref()).value)
             .map(|state| Kept::new(io, state).with_tables(forebay_connectors::table_references));

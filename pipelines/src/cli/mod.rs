@@ -129,6 +129,7 @@ pub fn main() -> ExitCode {
 /// Runs a command line; its first word is the program.
 pub fn run_command_line(arguments: Vec<OsString>) -> ExitCode {
     let json = arguments.iter().any(|argument| argument == "--json");
+    signals::set_json(json);
     let cli = match CommandLine::try_parse_from(arguments) {
         Ok(cli) => cli,
         // Help and version are no mistakes.

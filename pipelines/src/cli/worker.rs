@@ -10,7 +10,7 @@ use forebay_run::{SessionOptions, WorkerServer};
 use forebay_storage::EventListener;
 
 use super::MetricsArgs;
-use super::signals::stop_on_signals;
+use super::signals::{end_when_overdue, stop_on_signals};
 use super::workers::SecurityArgs;
 use crate::Forebay;
 use crate::metrics::WorkerMetrics;
@@ -75,6 +75,8 @@ impl WorkerCommand {
             std::thread::spawn(move || {
                 let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
                 flag.store(true, Ordering::Relaxed);
+                // Its coordinator is gone, and so is the use of what it computes.
+                end_when_overdue();
             });
         }
         let mut metrics = self.metrics.metrics::<WorkerMetrics>()?;

@@ -79,7 +79,7 @@ fn hang(line: &str) -> usize {
 }
 
 /// Columns that a text takes, without its colours.
-fn visible(text: &str) -> usize {
+pub(super) fn visible(text: &str) -> usize {
     anstream::adapter::strip_str(text)
         .to_string()
         .chars()

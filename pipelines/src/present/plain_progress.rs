@@ -123,6 +123,8 @@ impl ProgressLines {
                     format!(", {} to read", units::bytes(bytes))
                 });
                 (self.write)(&format!("{name}: begins{to_read}"));
+                // Estimates come every second, unless nothing can be foretold any more.
+                self.seconds_left = None;
                 self.pass = Some(PassLine {
                     name,
                     bytes,

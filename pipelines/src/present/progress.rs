@@ -2,13 +2,23 @@
 
 use std::io::{IsTerminal, Write as _};
 use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
+use super::fit::{TERMINAL_COLUMNS, visible};
 use super::units;
+
+/// Columns of the bar, where there is room for it.
+const BAR_COLUMNS: usize = 20;
+
+/// Columns of the bar, where there is little room.
+const SHORT_BAR_COLUMNS: usize = 10;
+
+/// Columns of a label that is cut, at least.
+const LABEL_COLUMNS_MIN: usize = 8;
 
 /// Times per second that the line is drawn at most: more costs time and no eye sees it.
 const DRAWS_PER_SECOND_MAX: u8 = 10;
@@ -41,8 +51,7 @@ impl TerminalProgress {
         }
     }
 
-    /// Begins the line of a pass: `number` of `total`, counted from 1. Without `total_bytes` there
-    /// is neither a bar nor an estimate of the time left.
+    /// Begins the line of a pass: `number` of `total`, counted from 1. Without `total_bytes` there is no bar.
     pub fn pass(
         &self,
         number: usize,
@@ -79,7 +88,7 @@ impl TerminalProgress {
 /// The line of one pass; it goes away with [`PassProgress::finish`] or when dropped.
 #[derive(Debug, Clone)]
 pub struct PassProgress {
-    /// Counts bytes; rows and spilled bytes are in the message.
+    /// Counts bytes.
     bar: ProgressBar,
     total_bytes: Option<u64>,
     counts: Arc<ProgressCounts>,
@@ -87,6 +96,8 @@ pub struct PassProgress {
 
 #[derive(Debug, Default)]
 struct ProgressCounts {
+    prefix: String,
+    label: Mutex<String>,
     rows: AtomicU64,
     spilled: AtomicU64,
     to_read: AtomicU64,
@@ -103,10 +114,12 @@ impl PassProgress {
         total_bytes: Option<u64>,
     ) -> Self {
         let bar = ProgressBar::with_draw_target(total_bytes, target);
-        let counts = Arc::new(ProgressCounts::default());
+        let counts = Arc::new(ProgressCounts {
+            prefix: prefix.to_owned(),
+            label: Mutex::new(label.to_owned()),
+            ..ProgressCounts::default()
+        });
         bar.set_style(style(counts.clone(), total_bytes.is_some()));
-        bar.set_prefix(prefix.to_owned());
-        bar.set_message(label.to_owned());
         if !bar.is_hidden() {
             // The time goes on where nothing arrives for a while.
             bar.enable_steady_tick(Duration::from_millis(500));
@@ -154,7 +167,8 @@ impl PassProgress {
 
     /// Says something else than the label.
     pub fn set_message(&self, text: String) {
-        self.bar.set_message(text);
+        *lock_label(&self.counts.label) = text;
+        self.bar.tick();
     }
 
     /// Takes the line away: what remains is the summary's to say.
@@ -164,58 +178,183 @@ impl PassProgress {
 }
 
 fn style(counts: Arc<ProgressCounts>, sized: bool) -> ProgressStyle {
-    let template = match sized {
-        true => "{prefix} {msg}  {bar:20} {read}  {counts}  {left}",
-        false => "{prefix} {msg}  {spinner} {read}  {counts}  {elapsed_precise}",
-    };
-    let plain = || ProgressStyle::default_bar();
-    // The template is a constant that the test below draws.
-    let style = ProgressStyle::with_template(template)
-        .unwrap_or_else(|_| plain())
-        .progress_chars("=> ");
-    style
-        .with_key(
-            "read",
-            |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-                let total = state
-                    .len()
-                    .map(|total| format!(" of {}", units::bytes(total)))
-                    .unwrap_or_default();
-                let speed = units::bytes(state.per_sec() as u64);
-                let _ = write!(out, "{}{total}, {speed}/s", units::bytes(state.pos()));
-            },
-        )
-        .with_key(
-            "left",
-            |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-                if state.pos() > 0 && state.len().is_some_and(|total| state.pos() < total) {
-                    let _ = write!(
-                        out,
-                        "{} left",
-                        units::duration(Duration::from_secs(state.eta().as_secs()))
-                    );
-                }
-            },
-        )
-        .with_key(
-            "counts",
-            move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
-                let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-                let _ = write!(out, "{} rows", units::short(read(&counts.rows)));
-                let spilled = read(&counts.spilled);
-                if spilled > 0 {
-                    let _ = write!(out, ", {} spilled", units::bytes(spilled));
-                }
-                let left = read(&counts.seconds_left);
-                if left > 0 {
-                    let _ = write!(
-                        out,
-                        "  run: {} left",
-                        units::duration(Duration::from_secs(left))
-                    );
-                }
-            },
-        )
+    // The template is a constant that the tests below draw.
+    let style =
+        ProgressStyle::with_template("{line}").unwrap_or_else(|_| ProgressStyle::default_bar());
+    style.with_key(
+        "line",
+        move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let line = counts.line(state, sized);
+            let _ = out.write_str(&line.text(terminal_columns()));
+        },
+    )
+}
+
+fn lock_label(label: &Mutex<String>) -> MutexGuard<'_, String> {
+    label.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The columns of the terminal that the line is drawn on.
+fn terminal_columns() -> usize {
+    let size = terminal_size::terminal_size_of(std::io::stderr());
+    size.map_or(TERMINAL_COLUMNS, |(columns, _)| usize::from(columns.0))
+}
+
+impl ProgressCounts {
+    /// What there is to tell of a pass.
+    fn line(&self, state: &ProgressState, sized: bool) -> ProgressLine {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let total = state.len().filter(|_| sized);
+        let seconds_left = read(&self.seconds_left);
+        ProgressLine {
+            prefix: self.prefix.clone(),
+            label: lock_label(&self.label).clone(),
+            done: state.pos(),
+            total,
+            bytes_per_second: state.per_sec() as u64,
+            rows: read(&self.rows),
+            spilled: read(&self.spilled),
+            elapsed: state.elapsed(),
+            left: Some(Duration::from_secs(seconds_left)).filter(|left| !left.is_zero()),
+        }
+    }
+}
+
+/// What there is to tell of a pass.
+#[derive(Debug, Clone, Default)]
+struct ProgressLine {
+    prefix: String,
+    label: String,
+    /// Stored bytes that have been read.
+    done: u64,
+    /// Stored bytes to read, where known.
+    total: Option<u64>,
+    bytes_per_second: u64,
+    rows: u64,
+    spilled: u64,
+    elapsed: Duration,
+    /// Until the run ends, where that can be foretold.
+    left: Option<Duration>,
+}
+
+/// How much of a line is shown. Each form needs less room than the one before.
+#[derive(Debug, Clone, Copy)]
+struct LineForm {
+    bar: usize,
+    has_speed: bool,
+    has_rows: bool,
+    has_bytes: bool,
+}
+
+const LINE_FORMS: [LineForm; 6] = [
+    LineForm {
+        bar: BAR_COLUMNS,
+        has_speed: true,
+        has_rows: true,
+        has_bytes: true,
+    },
+    LineForm {
+        bar: BAR_COLUMNS,
+        has_speed: false,
+        has_rows: true,
+        has_bytes: true,
+    },
+    LineForm {
+        bar: SHORT_BAR_COLUMNS,
+        has_speed: false,
+        has_rows: true,
+        has_bytes: true,
+    },
+    LineForm {
+        bar: SHORT_BAR_COLUMNS,
+        has_speed: false,
+        has_rows: false,
+        has_bytes: true,
+    },
+    LineForm {
+        bar: 0,
+        has_speed: false,
+        has_rows: false,
+        has_bytes: true,
+    },
+    LineForm {
+        bar: 0,
+        has_speed: false,
+        has_rows: false,
+        has_bytes: false,
+    },
+];
+
+impl ProgressLine {
+    /// One line for a terminal of so many columns. Its last column stays free: some terminals wrap there.
+    fn text(&self, columns: usize) -> String {
+        let room = columns.saturating_sub(1);
+        let label = visible(&self.prefix) + 1 + visible(&self.label);
+        let rests = LINE_FORMS.map(|form| self.rest(form));
+        let fits = rests.iter().find(|rest| label + visible(rest) <= room);
+        if let Some(rest) = fits {
+            return format!("{} {}{rest}", self.prefix, self.label);
+        }
+        let least = &rests[LINE_FORMS.len() - 1];
+        let left = room.saturating_sub(visible(&self.prefix) + 1 + visible(least));
+        let label = cut(&self.label, left.max(LABEL_COLUMNS_MIN));
+        cut(&format!("{} {label}{least}", self.prefix), room)
+    }
+
+    /// What follows the label.
+    fn rest(&self, form: LineForm) -> String {
+        let mut parts = Vec::new();
+        if let Some(total) = self.total.filter(|_| form.bar > 0) {
+            parts.push(bar(self.done, total, form.bar));
+        }
+        if form.has_bytes {
+            parts.extend(self.bytes(form));
+        }
+        if form.has_rows && self.rows > 0 {
+            parts.push(format!("{} rows", units::short(self.rows)));
+        }
+        if form.has_rows && self.spilled > 0 {
+            parts.push(format!("{} spilled", units::bytes(self.spilled)));
+        }
+        let whole_seconds = |time: Duration| units::duration(Duration::from_secs(time.as_secs()));
+        parts.push(match self.left {
+            Some(left) => format!("{} left", whole_seconds(left)),
+            None => format!("{} so far", whole_seconds(self.elapsed)),
+        });
+        parts.iter().map(|part| format!("  {part}")).collect()
+    }
+
+    fn bytes(&self, form: LineForm) -> Option<String> {
+        let read = units::bytes(self.done);
+        let mut text = match self.total {
+            Some(total) => format!("{read} of {}", units::bytes(total.max(self.done))),
+            None if self.done > 0 => read,
+            None => return None,
+        };
+        if form.has_speed && self.bytes_per_second > 0 {
+            text += &format!(", {}/s", units::bytes(self.bytes_per_second));
+        }
+        Some(text)
+    }
+}
+
+/// A bar of so many columns.
+fn bar(done: u64, total: u64, columns: usize) -> String {
+    let share = (done as f64 / total.max(1) as f64).min(1.0);
+    let filled = (share * columns as f64) as usize;
+    let head = if filled < columns { ">" } else { "" };
+    let empty = columns - filled - head.len();
+    format!("{}{head}{}", "=".repeat(filled), " ".repeat(empty))
+}
+
+/// Text of so many columns at most, with a mark where it is cut.
+fn cut(text: &str, columns: usize) -> String {
+    if visible(text) <= columns {
+        return text.to_owned();
+    }
+    let mut cut: String = text.chars().take(columns.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
 }
 
 #[cfg(test)]
@@ -223,7 +362,6 @@ mod tests {
     use super::*;
     use indicatif::TermLike;
     use std::io::Result;
-    use std::sync::Mutex;
 
     /// A terminal of one line.
     #[derive(Debug, Clone, Default)]
@@ -266,7 +404,6 @@ mod tests {
         let target = ProgressDrawTarget::term_like_with_hz(Box::new(line.clone()), 255);
         let pass = PassProgress::new(target, "pass 1/3", "features", total_bytes);
         pass.advance(12_345, 1_000_000);
-        pass.add_spilled_bytes(2000);
         pass.bar.force_draw();
         let text = line.0.lock().unwrap().trim_end().to_owned();
         pass.finish();
@@ -275,17 +412,74 @@ mod tests {
     }
 
     #[test]
-    fn one_line_says_it_all() {
+    fn a_pass_draws_its_line() {
         let text = drawn_line(Some(4_000_000));
-        assert!(text.starts_with("pass 1/3 features  =====>"), "{text}");
-        assert!(text.contains("1.0 MB of 4.0 MB, "), "{text}");
-        assert!(text.contains("12.3k rows, 2.0 kB spilled"), "{text}");
-        assert!(text.ends_with("left"), "{text}");
+        assert!(text.starts_with("pass 1/3 features  =="), "{text}");
+        assert!(text.contains("1.0 MB of 4.0 MB"), "{text}");
         let text = drawn_line(None);
-        assert!(
-            text.contains("1.0 MB, ") && !text.contains("left"),
-            "{text}"
-        );
+        assert!(text.contains("  1.0 MB") && !text.contains("=="), "{text}");
+    }
+
+    #[test]
+    fn a_line_fits_the_terminal_and_has_one_estimate() {
+        let short = ProgressLine {
+            prefix: "pass 3/3".to_owned(),
+            label: "write table".to_owned(),
+            done: 6_100_000,
+            total: Some(26_200_000),
+            bytes_per_second: 2_500_000,
+            rows: 1_800_000,
+            spilled: 0,
+            elapsed: Duration::from_secs(3),
+            left: Some(Duration::from_secs(8)),
+        };
+        let expected = [
+            (60, "pass 3/3 write table  6.1 MB of 26.2 MB  8.0 s left"),
+            (
+                80,
+                "pass 3/3 write table  ==>         6.1 MB of 26.2 MB  1.8M rows  8.0 s left",
+            ),
+            (
+                100,
+                "pass 3/3 write table  ====>                 6.1 MB of 26.2 MB, 2.5 MB/s  1.8M rows  8.0 s left",
+            ),
+            (
+                160,
+                "pass 3/3 write table  ====>                 6.1 MB of 26.2 MB, 2.5 MB/s  1.8M rows  8.0 s left",
+            ),
+        ];
+        for (columns, line) in expected {
+            assert_eq!(short.text(columns), line, "{columns}");
+        }
+        let training = "train net, epoch 3, step 1,234,567 of 2,345,678, loss 0.123456";
+        let lines = [
+            ProgressLine {
+                spilled: 12_000_000_000,
+                total: Some(900_000_000_000),
+                done: 899_000_000_000,
+                ..short.clone()
+            },
+            ProgressLine {
+                label: training.to_owned(),
+                total: None,
+                left: None,
+                ..short.clone()
+            },
+            ProgressLine {
+                label: "ä".repeat(300),
+                ..short
+            },
+        ];
+        for columns in [20, 40, 60, 80, 100, 160] {
+            for line in &lines {
+                let text = line.text(columns);
+                assert!(visible(&text) < columns, "{columns}: {text}");
+                assert!(
+                    columns < 60 || text.ends_with("8.0 s left") || text.ends_with("3.0 s so far"),
+                    "{columns}: {text}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -281,6 +281,7 @@ impl Join {
                 condition: None,
                 learning: false,
                 reason: self.removal_reason(),
+                valued: if anti { Vec::new() } else { vec![row.clone()] },
             }));
         }
         ops.extend(
@@ -318,6 +319,7 @@ impl Join {
                 condition: None,
                 learning: false,
                 reason: self.removal_reason(),
+                valued: Vec::new(),
             }));
         }
         Ok(ops)

@@ -76,7 +76,7 @@ impl StateDirectory {
             // Runs with another state directory may write here, too: they find out whether their files are there.
             let is_there = out.local.as_ref().is_some_and(|local| local.exists());
             let _lock = if is_there && !retention.dry_run {
-                lock_output(out)?
+                lock_output(&self.io, out)?
             } else {
                 None
             };

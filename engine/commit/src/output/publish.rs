@@ -125,7 +125,7 @@ impl Manifest {
         stretch: Option<&IntervalEntry>,
         (may, later): (&dyn Fn() -> Result<()>, &mut BackgroundTasks),
     ) -> Result<PublishedOutput> {
-        let lock = lock_output(out)?;
+        let lock = lock_output(io, out)?;
         for _ in 0..PUBLISHED_MEANWHILE_MAX {
             let (visible, version) = Manifest::read_versioned(io, out)?;
             may()?;

@@ -8,6 +8,7 @@ use forebay_storage::{StorageClient, StorageLocation};
 
 use super::manifest::{FORMAT, MANIFEST, Manifest};
 use super::shard::DATA;
+use crate::file_lock::FileLock;
 
 /// Keys per request when objects are listed.
 const LISTED_AT_ONCE: usize = 1000;
@@ -109,18 +110,13 @@ impl Manifest {
 
 /// Keeps other processes on this machine from publishing until the lock is dropped. Buckets have no locks: there, the
 /// manifest is replaced only if it is still the one that was read.
-pub fn lock_output(out: &StorageLocation) -> Result<Option<std::fs::File>> {
+pub fn lock_output(io: &StorageClient, out: &StorageLocation) -> Result<Option<FileLock>> {
     let Some(local) = &out.local else {
         return Ok(None);
     };
-    let failed = |error| Fault::disk("the output cannot be locked", error).file(&out.shown);
-    let file = std::fs::File::options()
-        .create(true)
-        .append(true)
-        .open(local.join("_lock"))
-        .map_err(failed)?;
-    file.lock().map_err(failed)?;
-    Ok(Some(file))
+    let what = format!("the output `{}`", out.shown);
+    let lock = FileLock::alone(io, &local.join("_lock"), &what);
+    lock.map(Some).map_err(|fault| fault.file(&out.shown))
 }
 
 /// Removes a directory of files.

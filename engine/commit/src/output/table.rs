@@ -58,7 +58,7 @@ impl Manifest {
         stretch: Option<&IntervalEntry>,
         may: &dyn Fn() -> Result<()>,
     ) -> Result<PublishedTable> {
-        let _lock = lock_output(out)?;
+        let _lock = lock_output(io, out)?;
         self.sync_names(out)?;
         let (mut copied, mut is_new) = (CopiedRows::default(), false);
         for _ in 0..PUBLISHED_MEANWHILE_MAX {

@@ -166,14 +166,7 @@ impl Evaluation<'_> {
                 )
             })
             .collect();
-        let keys = self
-            .future
-            .keys
-            .iter()
-            .map(|key| format!("(f.{0} IS NOT DISTINCT FROM v.{0})", sql_name(key)));
-        let same: Vec<String> = keys
-            .chain([format!("f.{0} = v.{0}", sql_name(&self.future.time))])
-            .collect();
+        let same = same_series_and_time(&self.future.keys, &self.future.time);
         let (label, prediction) = (sql_name(self.label), sql_name(self.prediction));
         let QuantileSql { columns, sums } = self.quantile_sql();
         format!(
@@ -183,10 +176,9 @@ impl Evaluation<'_> {
              FROM (SELECT CAST(f.fold AS BIGINT) AS fold, CAST(f.forecaster AS BIGINT) AS forecaster, \
              CAST(f.step AS BIGINT) AS step{grouped}, CAST(f.{prediction} AS DOUBLE) AS predicted{columns}, \
              nullif(CAST(v.{label} AS DOUBLE), CAST('NaN' AS DOUBLE)) AS came \
-             FROM {} f LEFT JOIN {} v ON {}) AS forecast_rows GROUP BY fold, forecaster, step{groups}",
+             FROM {} f LEFT JOIN {} v ON {same}) AS forecast_rows GROUP BY fold, forecaster, step{groups}",
             sql_name(forecasts),
             sql_name(values),
-            same.join(" AND "),
         )
     }
 
@@ -282,6 +274,17 @@ impl Evaluation<'_> {
     }
 }
 
+/// The condition that a forecast `f` and a value `v` are of the same series and time. A null key equals a null key.
+///
+/// All columns are compared by `IS NOT DISTINCT FROM`: the query engine joins by them only where no column is compared by
+/// `=`, and else meets every series with every series of the same time. Neither side has a null time.
+fn same_series_and_time(keys: &[String], time: &str) -> String {
+    let columns = keys.iter().map(String::as_str).chain([time]);
+    let same =
+        columns.map(|column| format!("(f.{0} IS NOT DISTINCT FROM v.{0})", sql_name(column)));
+    same.collect::<Vec<_>>().join(" AND ")
+}
+
 /// Parts of the query that scores quantiles.
 struct QuantileSql {
     columns: String,
@@ -334,5 +337,51 @@ impl Scores {
             }
         };
         names.iter().enumerate().map(one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::datatypes::{Field, Schema};
+    use datafusion::common::NullEquality;
+    use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+    use datafusion::datasource::empty::EmptyTable;
+    use datafusion::logical_expr::LogicalPlan;
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    #[test]
+    fn forecasts_meet_values_by_all_keys_at_once() {
+        let fields =
+            ["store", "the item", "time"].map(|name| Field::new(name, DataType::Utf8, true));
+        let schema = Arc::new(Schema::new(fields.to_vec()));
+        let session = SessionContext::new();
+        for table in ["f", "v"] {
+            let empty = Arc::new(EmptyTable::new(schema.clone()));
+            session.register_table(table, empty).unwrap();
+        }
+        let keys = ["store".to_owned(), "the item".to_owned()];
+        let same = same_series_and_time(&keys, "time");
+        let query = format!("SELECT count(v.time) FROM f LEFT JOIN v ON {same}");
+        let plan = futures::executor::block_on(async {
+            session
+                .sql(&query)
+                .await
+                .unwrap()
+                .into_optimized_plan()
+                .unwrap()
+        });
+        let mut joins = Vec::new();
+        plan.apply(|node| {
+            if let LogicalPlan::Join(join) = node {
+                joins.push((join.on.len(), join.filter.is_some(), join.null_equality));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })
+        .unwrap();
+        assert_eq!(joins, [(3, false, NullEquality::NullEqualsNull)]);
     }
 }

@@ -14,6 +14,18 @@ const RUNS_MAX: usize = 30;
 /// The number of passes of a run that are kept.
 const PASSES_MAX: usize = 200;
 
+/// The runs whose costs are compared for one pass.
+const SIMILAR_MAX: usize = 5;
+
+/// Runs are similar where one of them read at most this many times as much as the other.
+const SIMILAR_RATIO: f64 = 1.5;
+
+/// The share by which a pass may differ from an estimate that one run gave.
+const SPREAD_OF_ONE: f64 = 0.3;
+
+/// The share by which a pass may differ from its estimate, however alike earlier runs were.
+const SPREAD_MIN: f64 = 0.1;
+
 /// The cost of a pass of an earlier run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PassCost {
@@ -23,8 +35,11 @@ pub(crate) struct PassCost {
     pub total: u64,
     /// Those of them that it had to read.
     pub read: u64,
-    /// Rows of progress that it reported.
+    /// Rows of progress that it reported, or steps, if it reported those.
     pub rows: u64,
+    /// Whether `rows` are the steps of a training.
+    #[serde(default)]
+    pub is_steps: bool,
     /// Its duration.
     pub seconds: f64,
     /// Its time by its rows.
@@ -56,12 +71,27 @@ pub(crate) struct PlannedPass {
     pub learned: bool,
     /// Whether its finished part is kept when it starts again.
     pub keeps: bool,
+    /// What tells its cost where no earlier run does.
+    pub kind: PassKind,
+}
+
+/// What tells the cost of a pass that no earlier run has executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PassKind {
+    /// The bytes that it reads.
+    Scan,
+    /// Nothing: a training or a forecast.
+    Unmeasured,
+    /// It takes next to no time.
+    Small,
 }
 
 /// The expected cost of a pass.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PassEstimate<'c> {
     pub seconds: f64,
+    /// The share by which the pass may differ from that; `None` if no earlier run executed the pass.
+    pub spread: Option<f64>,
     /// Rows of progress and the time by them, if an earlier run executed the pass.
     pub rows: Option<(f64, &'c ProgressCurve)>,
 }
@@ -125,7 +155,8 @@ impl CostHistory {
     }
 
     /// What a pass should cost: as much as the one before, or, once it is known how much it has to
-    /// read, as the one that read most nearly as much; in proportion.
+    /// read, as the one that read most nearly as much; in proportion. Where several runs read about as much, the middle
+    /// one of them counts: a run now and then is slow for reasons of its own.
     pub fn estimate(&self, ahead: &PlannedPass) -> PassEstimate<'_> {
         let latest_first = || {
             self.runs
@@ -139,28 +170,32 @@ impl CostHistory {
             Some(read) => latest_first()
                 .min_by(|a, b| log_ratio(a.read, read).total_cmp(&log_ratio(b.read, read))),
         };
-        let scale = |like: &PassCost| match ahead.read {
-            Some(0) if like.read == 0 => Some(1.0),
-            Some(_) if like.read == 0 => None,
-            Some(read) => Some(read as f64 / like.read as f64),
-            None if like.total == 0 => Some(1.0),
-            None => Some(ahead.total as f64 / like.total as f64),
+        let Some((like, scale)) = like.and_then(|like| Some((like, ahead.scale(like)?))) else {
+            let bytes = ahead.read.unwrap_or(ahead.total);
+            return PassEstimate {
+                seconds: bytes as f64 * self.seconds_per_byte(),
+                spread: None,
+                rows: None,
+            };
         };
-        match like.and_then(|like| Some((like, scale(like)?))) {
-            Some((like, scale)) => {
-                let rows = Some(like.rows as f64 * scale).filter(|rows| *rows > 0.0);
-                PassEstimate {
-                    seconds: like.seconds * scale,
-                    rows: rows.map(|rows| (rows, &like.course)),
-                }
-            }
-            None => {
-                let bytes = ahead.read.unwrap_or(ahead.total);
-                PassEstimate {
-                    seconds: bytes as f64 * self.seconds_per_byte(),
-                    rows: None,
-                }
-            }
+        let similar = latest_first()
+            .filter(|cost| log_ratio(cost.read, like.read) <= SIMILAR_RATIO.ln())
+            .take(SIMILAR_MAX);
+        let mut seconds: Vec<f64> = similar
+            .filter_map(|cost| Some(cost.seconds * ahead.scale(cost)?))
+            .collect();
+        seconds.sort_by(f64::total_cmp);
+        let middle = match seconds.get(seconds.len() / 2) {
+            Some(above) if seconds.len() % 2 == 1 => *above,
+            Some(above) => (seconds[seconds.len() / 2 - 1] + above) / 2.0,
+            None => like.seconds * scale,
+        };
+        let scale = if like.is_steps { 1.0 } else { scale };
+        let rows = Some(like.rows as f64 * scale).filter(|rows| *rows > 0.0);
+        PassEstimate {
+            seconds: middle,
+            spread: Some(spread_of(&seconds, middle)),
+            rows: rows.map(|rows| (rows, &like.course)),
         }
     }
 
@@ -184,6 +219,29 @@ impl CostHistory {
     }
 }
 
+impl PlannedPass {
+    /// How many times as much the pass costs as one of an earlier run; `None` where that one tells nothing of it.
+    fn scale(&self, like: &PassCost) -> Option<f64> {
+        match self.read {
+            Some(0) if like.read == 0 => Some(1.0),
+            Some(_) if like.read == 0 => None,
+            Some(read) => Some(read as f64 / like.read as f64),
+            None if like.total == 0 => Some(1.0),
+            None => Some(self.total as f64 / like.total as f64),
+        }
+    }
+}
+
+/// The share by which a pass may differ from the middle one of some durations.
+fn spread_of(seconds: &[f64], middle: f64) -> f64 {
+    if seconds.len() < 2 {
+        return SPREAD_OF_ONE;
+    }
+    let away = |seconds: &f64| (seconds - middle).abs() / middle.max(f64::MIN_POSITIVE);
+    let farthest = seconds.iter().map(away).fold(0.0, f64::max);
+    farthest.clamp(SPREAD_MIN, 1.0)
+}
+
 /// How far apart two sizes are.
 fn log_ratio(a: u64, b: u64) -> f64 {
     ((a as f64 + 1.0) / (b as f64 + 1.0)).ln().abs()
@@ -199,6 +257,7 @@ mod tests {
             total,
             read,
             rows: read * 10,
+            is_steps: false,
             seconds,
             course: ProgressCurve::default(),
         }
@@ -211,6 +270,7 @@ mod tests {
             read,
             learned: false,
             keeps: false,
+            kind: PassKind::Scan,
         }
     }
 
@@ -228,6 +288,7 @@ mod tests {
         let course = ProgressCurve::default();
         let expected = PassEstimate {
             seconds: 2.0,
+            spread: Some(SPREAD_OF_ONE),
             rows: Some((100.0, &course)),
         };
         assert_eq!(
@@ -251,8 +312,29 @@ mod tests {
             costs.estimate(&planned_pass("write other", 100, None)),
             PassEstimate {
                 seconds: 20.0,
+                spread: None,
                 rows: None
             }
+        );
+    }
+
+    #[test]
+    fn the_middle_one_of_similar_runs_counts() {
+        let mut costs = CostHistory::default();
+        for seconds in [9.0, 10.0, 30.0, 11.0, 10.0, 10.5] {
+            costs.push(vec![cost("train net", 1000, 1000, seconds)]);
+        }
+        costs.push(vec![cost("train net", 1000, 10, 0.1)]);
+        let estimate = costs.estimate(&planned_pass("train net", 1000, Some(1000)));
+        assert_eq!((estimate.seconds, estimate.spread), (10.5, Some(1.0)));
+        let mut alike = CostHistory::default();
+        for seconds in [10.0, 10.4, 9.8] {
+            alike.push(vec![cost("train net", 1000, 1000, seconds)]);
+        }
+        let estimate = alike.estimate(&planned_pass("train net", 1000, None));
+        assert_eq!(
+            (estimate.seconds, estimate.spread),
+            (10.0, Some(SPREAD_MIN))
         );
     }
 

@@ -6,6 +6,14 @@ const MARGIN: f64 = 0.1;
 /// A plan that is late, too, is taken only if it saves this share of the remaining time.
 const SAVES_MIN: f64 = 0.1;
 
+/// Seconds that it may take until a run goes on by another plan: the clock is looked at every second, and the run ends
+/// what it is doing.
+const SWITCH_SECONDS: f64 = 2.0;
+
+/// A run of which nothing is known goes on until this share of the time to its deadline is left: one that has not ended
+/// by then hardly ends in time.
+const LAST_SHARE: f64 = 0.05;
+
 /// What to do about the deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeadlineAction {
@@ -19,20 +27,33 @@ pub(crate) enum DeadlineAction {
     Stop,
 }
 
+/// What is known of the remaining time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Evidence {
+    /// Plans can only be compared with each other: no earlier run, and nothing of this one, tells seconds.
+    None,
+    /// These are seconds, which may be wrong.
+    Likely,
+    /// The current plan is late even if the remaining time is as short as it may be.
+    Sure,
+}
+
 /// Decides at a time in seconds. `left` has the remaining time of each plan: first of the current plan, then of the lower
-/// levels in order, `None` for plans that are not open. `known` tells whether these are seconds, measured in earlier runs
-/// or by progress, or only relative to each other.
+/// levels in order, `None` for plans that are not open.
+///
+/// A run that is not surely late goes on as long as the first plan that is on time will also be on
+/// time later: it may have been estimated wrong.
 pub(crate) fn decide(
     now: f64,
     deadline: f64,
     left: &[Option<f64>],
-    known: bool,
+    evidence: Evidence,
     fail: bool,
 ) -> DeadlineAction {
     if now >= deadline && fail {
         return DeadlineAction::Stop;
     }
-    if now < deadline && !known {
+    if now < deadline * (1.0 - LAST_SHARE) && evidence == Evidence::None {
         return DeadlineAction::OnTime;
     }
     let Some(here) = left.first().copied().flatten() else {
@@ -42,17 +63,25 @@ pub(crate) fn decide(
     if fits(here) {
         return DeadlineAction::OnTime;
     }
+    let may_wait = now < deadline && evidence != Evidence::Sure;
     let options = || {
         left.iter()
             .enumerate()
             .skip(1)
             .filter_map(|(option, left)| Some((option, (*left)?)))
     };
-    if let Some((option, _)) = options().find(|(_, left)| fits(*left)) {
-        return DeadlineAction::Take(option);
+    if let Some((option, left)) = options().find(|(_, left)| fits(*left)) {
+        let fits_later = now + SWITCH_SECONDS + left * (1.0 + MARGIN) <= deadline;
+        return if may_wait && fits_later {
+            DeadlineAction::OnTime
+        } else {
+            DeadlineAction::Take(option)
+        };
     }
     match options().min_by(|(_, a), (_, b)| a.total_cmp(b)) {
-        Some((option, left)) if left < here * (1.0 - SAVES_MIN) => DeadlineAction::Take(option),
+        Some((option, left)) if !may_wait && left < here * (1.0 - SAVES_MIN) => {
+            DeadlineAction::Take(option)
+        }
         _ => DeadlineAction::Late,
     }
 }
@@ -78,11 +107,11 @@ mod tests {
             for here in &lefts[1..] {
                 for one in lefts {
                     for two in lefts {
-                        for known in [false, true] {
+                        for evidence in [Evidence::None, Evidence::Likely, Evidence::Sure] {
                             for fail in [false, true] {
                                 let options = [*here, one, two];
-                                let verdict = decide(now, 100.0, &options, known, fail);
-                                check(now, &options, known, fail, verdict);
+                                let verdict = decide(now, 100.0, &options, evidence, fail);
+                                check(now, &options, evidence, fail, verdict);
                                 seen.insert(format!("{verdict:?}"));
                             }
                         }
@@ -93,21 +122,37 @@ mod tests {
         assert_eq!(seen.len(), 5, "{seen:?}");
     }
 
-    fn check(now: f64, options: &[Option<f64>], known: bool, fail: bool, verdict: DeadlineAction) {
-        let context = format!("{now} {options:?} {known} {fail} {verdict:?}");
-        let fits = |option: usize| options[option].is_some_and(|left| now + 1.1 * left <= 100.0);
+    fn check(
+        now: f64,
+        options: &[Option<f64>],
+        evidence: Evidence,
+        fail: bool,
+        verdict: DeadlineAction,
+    ) {
+        let context = format!("{now} {options:?} {evidence:?} {fail} {verdict:?}");
+        let fits_at =
+            |now: f64, option: usize| options[option].is_some_and(|left| now + 1.1 * left <= 100.0);
+        let fits = |option: usize| fits_at(now, option);
+        let may_wait = evidence != Evidence::Sure && now < 100.0;
+        let first = (1..options.len()).find(|option| fits(*option));
         match verdict {
             DeadlineAction::Stop => assert!(fail && now >= 100.0, "{context}"),
-            DeadlineAction::OnTime => assert!((!known && now < 100.0) || fits(0), "{context}"),
+            DeadlineAction::OnTime => {
+                let knows_nothing = evidence == Evidence::None && now < 95.0;
+                let waits = may_wait && first.is_some_and(|first| fits_at(now + 2.0, first));
+                assert!(knows_nothing || fits(0) || waits, "{context}");
+            }
             DeadlineAction::Take(option) => {
                 assert!(
                     !fits(0) && options[option].is_some() && option > 0,
                     "{context}"
                 );
                 // In order: nothing before it would do, unless nothing does at all.
-                let first = (1..options.len()).find(|option| fits(*option));
                 assert!(first.is_none_or(|first| first == option), "{context}");
                 assert!(options[option] < options[0], "{context}");
+                // What is not sure is decided at the last moment.
+                let is_last = first.is_some_and(|first| !fits_at(now + 2.0, first));
+                assert!(!may_wait || is_last, "{context}");
             }
             DeadlineAction::Late => {
                 assert!((0..options.len()).all(|option| !fits(option)), "{context}");
@@ -115,7 +160,7 @@ mod tests {
                     .iter()
                     .flatten()
                     .any(|left| *left < 0.9 * options[0].unwrap());
-                assert!(!quicker, "{context}");
+                assert!(!quicker || may_wait, "{context}");
             }
         }
         assert!(

@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, VecDeque};
 
 use forebay_model::DegradationLevel;
 
-use crate::deadline::cost::{CostHistory, PassCost, PassEstimate, PlannedPass};
-use crate::deadline::decide::{DeadlineAction, decide};
-use crate::deadline::progress_curve::ProgressSamples;
+use crate::deadline::cost::{CostHistory, PassCost, PassEstimate, PassKind, PlannedPass};
+use crate::deadline::decide::{DeadlineAction, Evidence, decide};
+use crate::deadline::progress_curve::{PARTS, ProgressSamples};
 
 /// How the pace of a run is measured, in shares of its work.
 struct PaceWindow {
@@ -29,8 +29,20 @@ const RECENT: PaceWindow = PaceWindow {
     prior: 0.02,
 };
 
-/// Without an earlier run, there is no forecast before this share of the work.
+/// Seconds that are added to each pace at the expected pace: how long a second takes says nothing of a run.
+const DAMPING_SECONDS: f64 = 2.0;
+
+/// Seconds for which a pass may tell of nothing, and be on time all the same.
+const SILENCE_SECONDS: f64 = 1.5;
+
+/// Without an earlier run, there is no forecast before this share of a pass.
 const BLIND: f64 = 0.02;
+
+/// Without an earlier run, a pass is sure to be late only after this share of it.
+const SURE_MIN: f64 = 0.1;
+
+/// The share by which the rest of a pass may be shorter than its progress says.
+const PROGRESS_SPREAD: f64 = 0.3;
 
 /// Seconds for which a run must look late before it degrades, unless the costs of earlier runs say so: a pass reports no
 /// progress at first.
@@ -69,8 +81,10 @@ struct CurrentPass {
     pass: String,
     since: f64,
     bytes: u64,
-    /// The rows that it has reported, with their times.
+    /// The rows that it has reported, or the steps, with their times.
     samples: ProgressSamples,
+    /// The steps of the pass, if it counts its work in steps.
+    steps: Option<u64>,
     /// The bytes that it has to read, among the bytes that it has compared with earlier runs.
     read: u64,
     inspected: u64,
@@ -79,8 +93,28 @@ struct CurrentPass {
 /// Expected seconds of the current pass.
 #[derive(Debug, Clone, Copy, Default)]
 struct PassWorkload {
+    /// Work that the pass has told of.
     done: f64,
+    /// Work that it may have done since: passes are silent at times, and some until they end.
+    silent: f64,
     total: f64,
+}
+
+impl PassWorkload {
+    /// Work of a pass that has told of `done`, and of nothing for some seconds, of which it may be silent for a while.
+    fn new(done: f64, total: f64, silent_seconds: f64, silence_max: f64) -> PassWorkload {
+        let most = total * PROGRESS_MAX;
+        let done = done.min(most);
+        PassWorkload {
+            done,
+            silent: silent_seconds.min(silence_max).clamp(0.0, most - done),
+            total,
+        }
+    }
+
+    fn left(&self) -> f64 {
+        self.total - self.done - self.silent
+    }
 }
 
 /// The progress of a run through its passes. Times are in seconds since the run began.
@@ -151,6 +185,7 @@ impl RunForecast {
             since: now,
             bytes: 0,
             samples,
+            steps: None,
             read: 0,
             inspected: 0,
         });
@@ -169,7 +204,20 @@ impl RunForecast {
     pub fn advance(&mut self, now: f64, rows: u64, bytes: u64) {
         if let Some(current) = &mut self.current {
             current.bytes += bytes;
-            current.samples.push(rows, now - current.since);
+            if current.steps.is_none() {
+                current.samples.push(rows, now - current.since);
+            }
+        }
+    }
+
+    /// Records that the pass has done so many of its steps. Its rows count no more.
+    pub fn set_steps(&mut self, now: f64, done: u64, steps: u64) {
+        if let Some(current) = &mut self.current {
+            if current.steps.replace(steps).is_none() {
+                current.samples = ProgressSamples::default();
+            }
+            let more = done.saturating_sub(current.samples.rows());
+            current.samples.push(more, now - current.since);
         }
     }
 
@@ -182,14 +230,17 @@ impl RunForecast {
             return;
         };
         if !reused {
-            self.done += self.expected(0, &ahead).seconds;
             let (read, seconds) = (ahead.read.unwrap_or(ahead.total), now - current.since);
+            let expected = self.expected(0, &ahead);
+            let is_guess = self.costs.is_known() && expected.spread.is_none();
+            self.done += if is_guess { seconds } else { expected.seconds };
             let (rows, course) = (current.samples.rows(), current.samples.course(seconds));
             self.spent.push(PassCost {
                 pass: ahead.pass.clone(),
                 total: ahead.total,
                 read,
                 rows,
+                is_steps: current.steps.is_some(),
                 seconds,
                 course,
             });
@@ -212,11 +263,16 @@ impl RunForecast {
     pub fn estimate(&mut self, now: f64) -> RunEstimate {
         self.record_progress(now);
         let here = self.remaining_seconds(0);
-        let work = self.done_seconds() + here;
-        let known = self.costs.is_known() || self.done_seconds() > BLIND * work;
+        let work = self.done_seconds() + self.current_work().silent + here;
         let usual = self.slowdown(now, work, USUAL);
         let pace = usual.max(self.slowdown(now, work, RECENT));
-        let left = known.then_some(here * usual);
+        let left = if !self.costs.is_known() {
+            self.left_without_history(now)
+        } else if self.is_measured() {
+            Some(here * usual)
+        } else {
+            None
+        };
         // A finished run cannot be late.
         let Some(deadline) = self.deadline.filter(|_| here > 0.0) else {
             self.late_since = None;
@@ -225,26 +281,124 @@ impl RunForecast {
                 verdict: DeadlineAction::OnTime,
             };
         };
-        let by = |pace: f64| {
-            let options: Vec<Option<f64>> = (0..self.options.len())
-                .map(|option| Some(self.remaining_seconds(option) * pace))
-                .collect();
-            decide(now, deadline, &options, known, self.fail)
-        };
-        let verdict = by(pace);
-        let is_sure = now >= deadline || self.costs.is_known() && by(1.0) != DeadlineAction::OnTime;
-        self.late_since = self
-            .late_since
-            .or(Some(now))
-            .filter(|_| verdict != DeadlineAction::OnTime);
+        let options: Vec<Option<f64>> = (0..self.options.len())
+            .map(|option| Some(self.remaining_seconds(option) * pace))
+            .collect();
+        let evidence = self.evidence(now, deadline, pace);
+        let verdict = decide(now, deadline, &options, evidence, self.fail);
+        RunEstimate { left, verdict }
+    }
+
+    /// What is known of a run's end.
+    fn evidence(&mut self, now: f64, deadline: f64, pace: f64) -> Evidence {
+        let least = self.least_seconds(now);
+        let pace = if self.costs.is_known() { pace } else { 1.0 };
+        let is_late = now + least * pace > deadline;
+        self.late_since = self.late_since.or(Some(now)).filter(|_| is_late);
         let is_steady = self
             .late_since
             .is_some_and(|since| now - since >= STEADY_SECONDS);
-        let verdict = match verdict {
-            DeadlineAction::Take(_) if !is_sure && !is_steady => DeadlineAction::OnTime,
-            verdict => verdict,
+        if now + least > deadline || is_steady {
+            Evidence::Sure
+        } else if self.costs.is_known() && self.is_measured() {
+            Evidence::Likely
+        } else {
+            Evidence::None
+        }
+    }
+
+    /// The shortest time in which the current plan may end. Passes of which nothing is known take no time.
+    fn least_seconds(&self, now: f64) -> f64 {
+        let passes = self.options.first().map(|option| option.passes.as_slice());
+        let least = |pass: &PlannedPass| match &self.current {
+            Some(current) if current.pass == pass.pass => self.least_of_current(now, current, pass),
+            _ => {
+                let expected = self.expected(0, pass);
+                expected
+                    .spread
+                    .map_or(0.0, |spread| expected.seconds * (1.0 - spread).max(0.0))
+            }
         };
-        RunEstimate { left, verdict }
+        passes.unwrap_or_default().iter().map(least).sum()
+    }
+
+    fn least_of_current(&self, now: f64, current: &CurrentPass, pass: &PlannedPass) -> f64 {
+        let planned = self.current_plan(current);
+        let expected = self.expected(0, planned.as_ref().unwrap_or(pass));
+        match (expected.spread, self.progress_share(current, pass)) {
+            (Some(spread), _) => self.current_work().left() * (1.0 - spread).max(0.0),
+            (None, Some(share)) if share >= SURE_MIN => {
+                (now - current.since) * (1.0 - share) / share * (1.0 - PROGRESS_SPREAD)
+            }
+            (None, _) => 0.0,
+        }
+    }
+
+    /// The share of the current pass that is done, as far as it tells without an earlier run.
+    fn progress_share(&self, current: &CurrentPass, pass: &PlannedPass) -> Option<f64> {
+        let share = match current.steps {
+            Some(steps) => current.samples.rows() as f64 / steps.max(1) as f64,
+            None => {
+                let planned = self.current_plan(current);
+                let planned = planned.as_ref().unwrap_or(pass);
+                current.bytes as f64 / planned.read.unwrap_or(planned.total).max(1) as f64
+            }
+        };
+        Some(share.min(1.0)).filter(|share| *share > 0.0)
+    }
+
+    /// Whether each pass of the plan was measured by an earlier run, is measured by its own progress, or costs by what
+    /// it reads.
+    fn is_measured(&self) -> bool {
+        let passes = self.options.first().map(|option| option.passes.as_slice());
+        let is_measured = |pass: &PlannedPass| {
+            let tells = self.current.as_ref().is_some_and(|current| {
+                current.pass == pass.pass
+                    && self
+                        .progress_share(current, pass)
+                        .is_some_and(|share| share >= BLIND)
+            });
+            tells || pass.kind != PassKind::Unmeasured || self.expected(0, pass).spread.is_some()
+        };
+        passes.unwrap_or_default().iter().all(is_measured)
+    }
+
+    /// The remaining time of the first run: the current pass goes on as it went so far, and passes that read cost by
+    /// their bytes. `None` while a pass is ahead whose cost nothing tells.
+    fn left_without_history(&self, now: f64) -> Option<f64> {
+        let passes = self.options.first()?.passes.as_slice();
+        let scanned = self.spent.iter().filter(|cost| cost.read > 0);
+        let (mut seconds, mut bytes) = scanned.fold((0.0, 0.0), |(seconds, bytes), cost| {
+            (seconds + cost.seconds, bytes + cost.read as f64)
+        });
+        let mut left = 0.0;
+        if let Some(current) = &self.current {
+            let pass = passes.iter().find(|pass| pass.pass == current.pass)?;
+            if pass.kind != PassKind::Small {
+                let elapsed = now - current.since;
+                let share = self.progress_share(current, pass)?;
+                if share < BLIND {
+                    return None;
+                }
+                left += elapsed * (1.0 - share) / share;
+                if current.bytes > 0 {
+                    seconds += elapsed;
+                    bytes += current.bytes as f64;
+                }
+            }
+        }
+        let current = self.current.as_ref().map(|current| current.pass.as_str());
+        for pass in passes
+            .iter()
+            .filter(|pass| Some(pass.pass.as_str()) != current)
+        {
+            match pass.kind {
+                PassKind::Scan if bytes > 0.0 => left += pass.total as f64 * seconds / bytes,
+                PassKind::Scan | PassKind::Unmeasured => return None,
+                PassKind::Small => {}
+            }
+        }
+        Some(left)
     }
 
     /// The number of finished passes.
@@ -289,6 +443,7 @@ impl RunForecast {
         match self.finished.contains(&ahead.pass) && !self.starts_over(option, ahead) {
             true => PassEstimate {
                 seconds: 0.0,
+                spread: Some(0.0),
                 rows: None,
             },
             false => self.costs.estimate(ahead),
@@ -305,27 +460,35 @@ impl RunForecast {
             return PassWorkload::default();
         };
         let expected = self.expected(0, &ahead);
-        let done = match expected.rows {
-            Some((rows, course)) => {
+        let elapsed = self.now - current.since;
+        let share = self.progress_share(current, &ahead);
+        if self.costs.is_known()
+            && let (None, Some(_), Some(share)) = (expected.spread, current.steps, share)
+        {
+            // No earlier run tells what it costs, but its own steps do.
+            return PassWorkload::new(elapsed, elapsed / share, 0.0, 0.0);
+        }
+        let seconds = expected.seconds;
+        match (expected.rows, expected.spread) {
+            (Some((rows, course)), _) => {
                 let told = current.samples.rows() as f64 / rows;
-                let (begun, last) = (self.now - current.since, current.samples.last());
-                // The work after the last rows continues at their pace.
-                let on = if told >= TOLD_MIN && last > 0.0 {
-                    (begun / last).max(1.0)
-                } else {
-                    1.0
-                };
-                course.at(told) * on
+                let last = current.samples.last();
+                let done = course.at(told);
+                if told >= TOLD_MIN && last > 0.0 {
+                    // The work after the last rows continues at their pace.
+                    let done = done * (elapsed / last).max(1.0);
+                    return PassWorkload::new(done * seconds, seconds, 0.0, 0.0);
+                }
+                let until_next = course.at(told + 1.0 / PARTS as f64) - done;
+                let silence_max = (until_next * seconds).max(SILENCE_SECONDS);
+                PassWorkload::new(done * seconds, seconds, elapsed - last, silence_max)
             }
-            None => current.bytes as f64 / ahead.read.unwrap_or(ahead.total).max(1) as f64,
-        };
-        PassWorkload {
-            done: expected.seconds * done.min(PROGRESS_MAX),
-            total: expected.seconds,
+            (None, Some(_)) => PassWorkload::new(0.0, seconds, elapsed, seconds),
+            (None, None) => PassWorkload::new(share.unwrap_or(0.0) * seconds, seconds, 0.0, 0.0),
         }
     }
 
-    /// Finished work, in expected seconds.
+    /// Finished work that was told of, in expected seconds.
     fn done_seconds(&self) -> f64 {
         self.done + self.current_work().done
     }
@@ -342,14 +505,13 @@ impl RunForecast {
             .as_ref()
             .and_then(|current| self.current_plan(current));
         let own = self.current_work();
-        let left =
-            |pass: &PlannedPass| match current.as_ref().filter(|current| current.pass == pass.pass)
-            {
-                Some(_) if option == 0 || pass.keeps && !self.starts_over(option, pass) => {
-                    own.total - own.done
-                }
-                _ => self.expected(option, pass).seconds,
-            };
+        let left = |pass: &PlannedPass| match current
+            .as_ref()
+            .filter(|current| current.pass == pass.pass)
+        {
+            Some(_) if option == 0 || pass.keeps && !self.starts_over(option, pass) => own.left(),
+            _ => self.expected(option, pass).seconds,
+        };
         passes.iter().map(left).sum()
     }
 
@@ -369,13 +531,17 @@ impl RunForecast {
     fn slowdown(&self, now: f64, work: f64, pace: PaceWindow) -> f64 {
         let known = self.costs.is_known();
         let (window, prior) = if known {
-            (pace.window * work, pace.prior * work)
+            (pace.window * work, pace.prior * work + DAMPING_SECONDS)
         } else {
             (f64::INFINITY, 0.0)
         };
         let worked = self.done_seconds();
         let from = self.trail.iter().find(|(then, _)| worked - then <= window);
-        let (real, expected) = from.map_or((0.0, 0.0), |(then, at)| (now - at, worked - then));
+        // Time in which the pass may be silent says nothing of its pace.
+        let told = now - self.current_work().silent;
+        let (real, expected) = from.map_or((0.0, 0.0), |(then, at)| {
+            ((told - at).max(0.0), worked - then)
+        });
         if expected + prior > 0.0 {
             (real + prior) / (expected + prior)
         } else {
@@ -476,6 +642,7 @@ mod tests {
             total: bytes(whole(&work)),
             read: (rung == Some(DegradationLevel::LastModel)).then(|| bytes(work)),
             keeps: work.pass.starts_with("write"),
+            kind: PassKind::Scan,
         };
         PlanOption {
             rung,
@@ -668,5 +835,90 @@ mod tests {
             .find(|now| forecast.estimate(*now).verdict != DeadlineAction::OnTime)
             .unwrap();
         assert!(hung < usual_end, "noticed at {hung}");
+    }
+
+    fn planned(pass: &str, kind: PassKind) -> PlannedPass {
+        PlannedPass {
+            pass: pass.into(),
+            total: 1000,
+            read: None,
+            learned: false,
+            keeps: false,
+            kind,
+        }
+    }
+
+    fn short_night() -> Vec<PlanOption> {
+        let passes = vec![
+            planned("write table", PassKind::Scan),
+            planned("train net", PassKind::Unmeasured),
+            planned("forecast", PassKind::Unmeasured),
+        ];
+        let naive = PlanOption {
+            rung: Some(DegradationLevel::Naive),
+            passes: vec![PlannedPass {
+                total: 0,
+                ..planned("naive", PassKind::Unmeasured)
+            }],
+        };
+        vec![PlanOption { rung: None, passes }, naive]
+    }
+
+    /// A night of seconds whose training tells of steps and whose forecast tells of nothing, at a pace; the estimates
+    /// by time, and the rungs that it would take.
+    fn run_short_night(forecast: &mut RunForecast, slow: f64) -> (Vec<(f64, f64)>, Vec<f64>, f64) {
+        let (mut now, mut foretold, mut degraded) = (0.0, Vec::new(), Vec::new());
+        forecast.plan(now, short_night(), [].into_iter());
+        for (pass, tenths) in [("write table", 10), ("train net", 40), ("forecast", 20)] {
+            forecast.begin(now, pass);
+            for tenth in 1..=tenths {
+                now += 0.1 * slow;
+                match pass {
+                    "write table" => forecast.advance(now, 100, 100),
+                    // A trainer tells of its steps once a second, and reads its rows before.
+                    "train net" if tenth % 10 == 0 => forecast.set_steps(now, tenth, tenths),
+                    _ => {}
+                }
+                let estimate = forecast.estimate(now);
+                foretold.extend(estimate.left.map(|left| (now, now + left)));
+                if let DeadlineAction::Take(_) = estimate.verdict {
+                    degraded.push(now);
+                }
+            }
+            forecast.end(now, false);
+        }
+        (foretold, degraded, now)
+    }
+
+    #[test]
+    fn nothing_is_foretold_of_a_training_that_no_run_has_measured() {
+        let mut forecast = RunForecast::new(CostHistory::default(), Some(20.0), false);
+        let (foretold, degraded, end) = run_short_night(&mut forecast, 1.0);
+        assert_eq!((foretold, degraded), (Vec::new(), Vec::new()));
+        // The next night is foretold, also on a machine of another speed.
+        let costs = forecast.into_costs().unwrap();
+        for slow in [0.8, 1.0, 1.25] {
+            let mut forecast = RunForecast::new(costs.clone(), Some(1.3 * slow * end), false);
+            let (foretold, degraded, end) = run_short_night(&mut forecast, slow);
+            assert!(degraded.is_empty(), "{slow}: {degraded:?}");
+            for (now, foretold) in foretold.iter().filter(|(now, _)| *now >= end / 3.0) {
+                let wrong = (foretold - end).abs() / end;
+                assert!(wrong <= 0.3, "{slow}: {foretold} of {end} at {now}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_night_that_cannot_be_in_time_degrades_at_the_last_moment() {
+        let mut forecast = RunForecast::default();
+        run_short_night(&mut forecast, 1.0);
+        let costs = forecast.into_costs().unwrap();
+        // It takes seven seconds, give or take a third.
+        for (deadline, between) in [(5.5, 1.9..3.6), (3.0, 0.0..1.1)] {
+            let mut forecast = RunForecast::new(costs.clone(), Some(deadline), false);
+            let (_, degraded, _) = run_short_night(&mut forecast, 1.0);
+            let first = degraded.first().copied().unwrap_or(f64::INFINITY);
+            assert!(between.contains(&first), "{deadline}: {first}");
+        }
     }
 }

@@ -13,7 +13,7 @@ mod progress_curve;
 mod spec;
 
 pub use cost::RunCost;
-pub(crate) use cost::{CostHistory, PlannedPass};
+pub(crate) use cost::{CostHistory, PassKind, PlannedPass};
 pub(crate) use forecast::PlanOption;
 pub(crate) use monitor::{DeadlineMonitor, RunSignals};
 pub(crate) use notify::Webhook;

@@ -278,7 +278,8 @@ impl MonitorInner {
             let on_time = state.forecast.deadline().map(in_time);
             events.push(Event::Eta {
                 end: end.clone(),
-                seconds_left: left.round(),
+                // No negative zero.
+                seconds_left: left.round() + 0.0,
                 on_time,
             });
         }
@@ -357,6 +358,10 @@ impl EventListener for MonitorInner {
                 self.state().forecast.advance(now, rows, bytes);
             }
             Event::PassReads { bytes, of } => self.state().forecast.set_reads(bytes, of),
+            Event::TrainingStep { step, steps, .. } => {
+                let now = self.now();
+                self.state().forecast.set_steps(now, step, steps);
+            }
             _ => {}
         }
         self.watch.on_event(event);

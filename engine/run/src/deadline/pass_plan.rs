@@ -6,7 +6,7 @@ use forebay_execute::{RunState, lane_bytes};
 use forebay_model::{Dataset, DegradationLevel, Pipeline};
 use forebay_plan::{BaseDataset, BaseId, PassWork, Program};
 
-use crate::deadline::cost::PlannedPass;
+use crate::deadline::cost::{PassKind, PlannedPass};
 use crate::degradation::{asks_before_gather, asks_before_sink};
 
 /// What keeping the artifact is called among them.
@@ -83,6 +83,7 @@ pub(crate) fn planned_passes(
             read: None,
             learned,
             keeps,
+            kind: PassKind::Scan,
         });
     }
     ahead

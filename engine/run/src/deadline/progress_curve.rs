@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The number of equal parts of a pass's rows at whose ends the time is kept.
-const PARTS: usize = 16;
+pub(crate) const PARTS: usize = 16;
 
 /// The samples that are kept of a pass.
 const SAMPLES_MAX: usize = 256;

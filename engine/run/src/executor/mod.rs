@@ -25,10 +25,10 @@ use arrow::datatypes::SchemaRef;
 use forebay_cluster::RunSpec;
 use forebay_commit::{Artifact, ArtifactFiles, DegradationReport, ReuseDecision, StateStore};
 use forebay_execute::{
-    ClusterHandle, IntervalFilter, PassContext, RunState, SortedOutputs, WriteResult,
+    ClusterHandle, IntervalFilter, PassContext, RunState, SortedOutputs, WriteResult, lane_bytes,
 };
 use forebay_model::{ContentId, Finding, Interval, Pipeline, Result, RowSum};
-use forebay_plan::{JoinsMet, OpId, Pass, PassWork, Program, SinkWork};
+use forebay_plan::{BaseId, JoinsMet, OpId, Pass, PassWork, Program, SinkWork};
 use forebay_storage::{BackgroundTask, BackgroundTasks, Event, ScratchDir};
 use forebay_threads::lock;
 
@@ -322,21 +322,25 @@ impl<'a> RunExecutor<'a> {
     /// The bytes that a pass reads, where they are known before it begins.
     fn pass_bytes(&self, work: &PassWork) -> Option<u64> {
         match work {
-            PassWork::Learn(work) => Some(work.lanes.iter().map(|lane| lane.bytes).sum())
-                .filter(|bytes: &u64| *bytes > 0),
+            PassWork::Learn(work) => {
+                let bytes = |base| self.dataset_bytes(base).unwrap_or(0);
+                let lanes = work.lanes.iter();
+                Some(lanes.map(|lane| lane_bytes(lane, &bytes)).sum())
+                    .filter(|bytes: &u64| *bytes > 0)
+            }
             PassWork::Gather(_) => None,
             PassWork::Write(work) => self.scan_bytes(work),
         }
     }
 
     fn scan_bytes(&self, work: &SinkWork) -> Option<u64> {
-        let bytes = |base| {
-            self.state
-                .input(&self.program, base)
-                .ok()
-                .map(|input| input.dataset.bytes())
-        };
-        work.scans.iter().map(|scan| bytes(scan.base)).sum()
+        let scans = work.scans.iter();
+        scans.map(|scan| self.dataset_bytes(scan.base)).sum()
+    }
+
+    fn dataset_bytes(&self, base: BaseId) -> Option<u64> {
+        let input = self.state.input(&self.program, base).ok()?;
+        Some(input.dataset.bytes())
     }
 
     /// What a pass with these windows reads from.

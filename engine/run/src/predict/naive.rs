@@ -21,7 +21,7 @@ use super::{
     check_label_units,
 };
 use crate::backfill::BackfillStage;
-use crate::deadline::{DeadlineMonitor, PlanOption, PlannedPass};
+use crate::deadline::{DeadlineMonitor, PassKind, PlanOption, PlannedPass};
 use crate::degradation::degradation_report;
 use crate::executor::RunExecutor;
 use crate::report::{PassReport, RunReport};
@@ -233,6 +233,7 @@ pub(crate) fn naive_passes() -> Vec<PlannedPass> {
         read: Some(0),
         learned: false,
         keeps: false,
+        kind: PassKind::Unmeasured,
     }]
 }
 

@@ -35,6 +35,7 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
 use tokio::runtime::{Handle, Runtime};
 
 use crate::cancellation::CancellationToken;
+use crate::events::{Event, EventListener};
 use crate::failpoint::step;
 use crate::io::coalesce::REQUEST_BYTES_MAX;
 use crate::io::error::{FailedRequest, is_bucket_missing, storage_fault};
@@ -91,6 +92,14 @@ pub struct StorageClient {
     cache: Option<Arc<DiskCache>>,
     /// What keeps what a run has read.
     recent: Option<Arc<ReadCache>>,
+    /// The run that it serves.
+    run: Option<Arc<ServedRun>>,
+}
+
+/// A run, as its storage sees it.
+struct ServedRun {
+    cancellation: CancellationToken,
+    listener: Arc<dyn EventListener>,
 }
 
 struct StorageInner {
@@ -100,12 +109,24 @@ struct StorageInner {
     making: Mutex<()>,
     stores: Mutex<BTreeMap<String, Arc<dyn ObjectStore>>>,
     patience: RetryBudget,
+    /// How long a run waits for what another process holds.
+    lock_wait_max: Duration,
     /// Buckets that were seen to be there.
     buckets: Mutex<BTreeSet<String>>,
     interrupt: CancellationToken,
     /// Orders all reads of ranges.
     scheduler: Arc<ReadScheduler>,
     counters: Arc<UsageCounters>,
+}
+
+impl Drop for StorageInner {
+    fn drop(&mut self) {
+        // The last client may be dropped by a task of the runtime, which must not wait for itself. And no command waits
+        // for a computation that nothing needs any more.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// An object, and what tells it from those that replace it.
@@ -135,6 +156,7 @@ impl StorageClient {
             making: Mutex::default(),
             stores: Mutex::default(),
             patience: RetryBudget::from_env()?,
+            lock_wait_max: retry::lock_wait_max()?,
             buckets: Mutex::default(),
             interrupt: CancellationToken::default(),
             scheduler: Arc::default(),
@@ -145,6 +167,7 @@ impl StorageClient {
             base: None,
             cache: None,
             recent: None,
+            run: None,
         })
     }
 
@@ -194,6 +217,41 @@ impl StorageClient {
         &self.inner.interrupt
     }
 
+    /// The same client for a run, which can be stopped alone and is told of what its storage waits for.
+    pub fn for_run(
+        &self,
+        cancellation: CancellationToken,
+        listener: Arc<dyn EventListener>,
+    ) -> StorageClient {
+        StorageClient {
+            run: Some(Arc::new(ServedRun {
+                cancellation,
+                listener,
+            })),
+            ..self.clone()
+        }
+    }
+
+    /// What stops the run that this client serves.
+    pub fn run_cancellation(&self) -> &CancellationToken {
+        match &self.run {
+            Some(run) => &run.cancellation,
+            None => &self.inner.interrupt,
+        }
+    }
+
+    /// Tells the run that this client serves of an event.
+    pub fn emit(&self, event: Event) {
+        if let Some(run) = &self.run {
+            run.listener.on_event(event);
+        }
+    }
+
+    /// How long to wait for what another process holds: `FOREBAY_LOCK_SECONDS`.
+    pub fn lock_wait_max(&self) -> Duration {
+        self.inner.lock_wait_max
+    }
+
     /// Tells a listener of each request to an object store from now on. Only the first listener counts.
     pub fn listen(&self, listener: Arc<dyn RequestListener>) {
         let _ = self.inner.counters.listener.set(listener);
@@ -208,6 +266,20 @@ impl StorageClient {
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T> {
         let runtime = self.runtime()?;
         Ok(time_disk_wait(|| runtime.block_on(future)))
+    }
+
+    /// Waits for a computation, unless the run is asked to stop. Must not be called from inside the runtime.
+    ///
+    /// The computation must yield from time to time; the streams of the query engine do.
+    pub fn block_on_computation<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        use futures::future::{Either, select};
+        // Without this, a computation that uses up its share of each turn would leave none for the timer.
+        let stopped = tokio::task::unconstrained(self.run_cancellation().wait_cancelled());
+        let (work, stopped) = (std::pin::pin!(work), std::pin::pin!(stopped));
+        match self.block_on(select(work, stopped))? {
+            Either::Left((done, _)) => Ok(done),
+            Either::Right((fault, _)) => Err(fault),
+        }
     }
 
     /// Waits for an answer of storage, unless the run was asked to stop some seconds ago.
@@ -776,5 +848,43 @@ mod tests {
             .unwrap()
         });
         assert_eq!(got.as_deref(), Some(&b"second"[..]));
+    }
+
+    #[test]
+    fn a_task_of_the_runtime_may_drop_the_last_client() {
+        let io = StorageClient::new().unwrap();
+        let runtime = io.runtime_handle().unwrap();
+        let (alone, is_alone) = tokio::sync::oneshot::channel();
+        let (dropped, is_dropped) = std::sync::mpsc::channel();
+        let last = io.clone();
+        runtime.spawn(async move {
+            is_alone.await.unwrap();
+            drop(last);
+            dropped.send(()).unwrap();
+        });
+        drop(io);
+        alone.send(()).unwrap();
+        is_dropped.recv().unwrap();
+    }
+
+    /// Never ends, and stops its run on the way.
+    async fn use_up_turns(stop: Arc<std::sync::atomic::AtomicBool>) {
+        loop {
+            stop.store(true, Ordering::Relaxed);
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    #[test]
+    fn a_computation_that_goes_on_ends_when_its_run_is_stopped() {
+        let cancellation = CancellationToken::default();
+        let io = StorageClient::new().unwrap();
+        let io = io.for_run(cancellation.clone(), Arc::new(crate::events::IgnoreEvents));
+        assert_eq!(io.block_on_computation(async { 7 }).unwrap(), 7);
+        // It uses up its share of each turn, as streams of the query engine do.
+        let stopped = io
+            .block_on_computation(use_up_turns(cancellation.flag()))
+            .unwrap_err();
+        assert_eq!(stopped.code(), codes::INTERRUPTED);
     }
 }

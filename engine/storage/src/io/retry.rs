@@ -67,6 +67,19 @@ fn parse_env<T: std::str::FromStr>(
         .ok_or_else(|| bad().hint(format!("unset {name}, or correct it")))
 }
 
+/// Seconds that a run waits for what another process holds, where `FOREBAY_LOCK_SECONDS` does not tell.
+const LOCK_SECONDS_DEFAULT: f64 = 600.0;
+
+/// How long a run waits for what another process holds, from `FOREBAY_LOCK_SECONDS`.
+pub fn lock_wait_max() -> Outcome<Duration> {
+    let seconds = parse_env("FOREBAY_LOCK_SECONDS", "a number of seconds", |seconds| {
+        (0.0..1e6).contains(seconds)
+    })?;
+    Ok(Duration::from_secs_f64(
+        seconds.unwrap_or(LOCK_SECONDS_DEFAULT),
+    ))
+}
+
 impl RetryBudget {
     /// From `AWS_MAX_ATTEMPTS` and `FOREBAY_RETRY_SECONDS`.
     pub fn from_env() -> Outcome<Self> {

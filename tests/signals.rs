@@ -1,0 +1,306 @@
+//! A command that gets SIGTERM or SIGINT ends, whatever it is doing, and shows nothing half-made; the same command then
+//! comes to what it would have come to.
+//!
+//! The quick form sends each command one signal. The long one sends a thousand, each after some work that a seed
+//! chooses, and each command must end within ten seconds:
+//!
+//! ```text
+//! FOREBAY_SIGNALS=1000 cargo test -p forebay --test forebay signals::
+//! ```
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::{ProgramOutput, TestDirectory};
+
+/// How long a command may take to end, in the long form.
+const SECONDS_MAX: Duration = Duration::from_secs(10);
+
+/// CPU time before a signal at most, in clock ticks of 10 ms.
+const TICKS_MAX: u64 = 150;
+
+const SOURCE: &str =
+    "  demand: { parquet: { path: data }, time: date, keys: [store_id, item_id] }\n";
+
+/// Windows, statistics, and two formats.
+const WINDOWS: &str = "
+steps:
+  f:
+    from: demand
+    do:
+      - filter: \"qty IS NOT NULL\"
+      - lag: { columns: [qty], by: [7d] }
+      - rolling: { columns: [qty], compute: [mean], over: [28d], gap: 7d }
+      - standardize: { columns: [price] }
+sinks:
+  t: { from: f, parquet: { path: out } }
+  u: { from: f, csv: { path: out-csv } }
+";
+
+/// A query that reads nothing and never ends, in steps.
+const RECURSION: &str = "
+steps: { f: { sql: \"WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT max(n) AS m FROM t\" } }
+sinks: { t: { from: f, parquet: { path: out } } }
+";
+
+/// A query whose few rows meet each other for hours.
+const CROSS_JOIN: &str = "
+steps:
+  f: { sql: \"SELECT count(*) AS n FROM demand a, demand b, demand c WHERE a.qty + b.qty + c.qty = 1.5\" }
+sinks: { t: { from: f, parquet: { path: out } } }
+";
+
+/// A function that computes for minutes in one call.
+const LONG_CALL: &str = "
+steps:
+  f:
+    from: demand
+    do:
+      - derive: { d: \"levenshtein(repeat(item_id, 400), repeat(store_id, 400))\" }
+sinks: { t: { from: f, parquet: { path: out } } }
+";
+
+/// Models that learn for hours.
+const TREES: &str = "
+steps: { f: { from: demand, do: [ { filter: \"qty IS NOT NULL\" }, { drop: [promotion, event] } ] } }
+sinks:
+  net: { from: f, train: { path: net, model: gbdt, label: qty, dense: [price], rounds: 1000000 } }
+";
+
+const NETWORK: &str = "
+steps: { f: { from: demand, do: [ { filter: \"qty IS NOT NULL AND price IS NOT NULL\" } ] } }
+sinks:
+  net: { from: f, train: { path: net, model: mlp, label: qty, dense: [price], epochs: 1000000 } }
+";
+
+/// Forecasts as of two times, and what came.
+const BACKTEST: &str = "
+steps:
+  f:
+    from: demand
+    do:
+      - filter: \"qty IS NOT NULL\"
+      - future_rows: { horizon: 7d, every: 1d, carry: [price] }
+      - lag: { columns: [qty], by: [7d] }
+      - drop: [promotion, event]
+label: { column: qty, horizon: 7d, known: [price, category, department] }
+sinks:
+  net: { from: f, train: { path: net, model: gbdt, label: qty, dense: [qty_lag_7d, price], rounds: 3 } }
+  p: { from: f, predict: { model: net, where: future, path: forecast } }
+";
+
+/// A command with its spec.
+struct SignalledCommand {
+    name: &'static str,
+    spec: &'static str,
+    args: &'static [&'static str],
+}
+
+const RUN: &[&str] = &["run", "spec.yaml"];
+
+const COMMANDS: [SignalledCommand; 10] = [
+    SignalledCommand {
+        name: "windows",
+        spec: WINDOWS,
+        args: RUN,
+    },
+    SignalledCommand {
+        name: "fit",
+        spec: WINDOWS,
+        args: &["fit", "spec.yaml"],
+    },
+    SignalledCommand {
+        name: "preview",
+        spec: WINDOWS,
+        args: &["preview", "spec.yaml"],
+    },
+    SignalledCommand {
+        name: "profile",
+        spec: WINDOWS,
+        args: &["profile", "data"],
+    },
+    SignalledCommand {
+        name: "backtest",
+        spec: BACKTEST,
+        args: &["backtest", "spec.yaml", "--folds=2", "--every=7d"],
+    },
+    SignalledCommand {
+        name: "recursion",
+        spec: RECURSION,
+        args: RUN,
+    },
+    SignalledCommand {
+        name: "cross join",
+        spec: CROSS_JOIN,
+        args: RUN,
+    },
+    SignalledCommand {
+        name: "trees",
+        spec: TREES,
+        args: RUN,
+    },
+    SignalledCommand {
+        name: "network",
+        spec: NETWORK,
+        args: RUN,
+    },
+    SignalledCommand {
+        name: "long call",
+        spec: LONG_CALL,
+        args: RUN,
+    },
+];
+
+/// What became of a command that got a signal.
+struct SignalledEnd {
+    output: Output,
+    took: Duration,
+}
+
+/// CPU time of a process in clock ticks; `None` once it has ended.
+fn cpu_ticks(process: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    if fields.first() == Some(&"Z") {
+        return None;
+    }
+    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+}
+
+fn send_signal(child: &Child, signal: &str) {
+    let sent = Command::new("kill")
+        .args([signal, &child.id().to_string()])
+        .status();
+    sent.unwrap();
+}
+
+fn start(command: &mut Command) -> Child {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Sends a signal after so much work.
+fn signal_after(command: &mut Command, ticks: u64, signal: &str) -> SignalledEnd {
+    let child = start(command);
+    while cpu_ticks(child.id()).is_some_and(|used| used < ticks) {
+        std::thread::yield_now();
+    }
+    send_signal(&child, signal);
+    let sent = Instant::now();
+    let output = child.wait_with_output().unwrap();
+    SignalledEnd {
+        output,
+        took: sent.elapsed(),
+    }
+}
+
+/// Whether a command ended as it may: done, as asked, or before it listened to signals.
+fn is_clean(status: ExitStatus) -> bool {
+    matches!(status.code(), Some(0 | 75)) || matches!(status.signal(), Some(2 | 15))
+}
+
+fn random(seed: u64) -> u64 {
+    let x = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x ^ (x >> 27)
+}
+
+/// Forty days of demand.
+fn shop() -> TestDirectory {
+    let shop = TestDirectory::new();
+    shop.days("data");
+    shop
+}
+
+#[test]
+fn every_command_ends_at_a_signal() {
+    let signals = std::env::var("FOREBAY_SIGNALS").ok();
+    let signals: Option<u64> = signals.map(|text| text.parse().unwrap());
+    let shop = shop();
+    let mut slowest = Duration::ZERO;
+    for number in 0..signals.unwrap_or(COMMANDS.len() as u64) {
+        let SignalledCommand { name, spec, args } = &COMMANDS[number as usize % COMMANDS.len()];
+        let spec = format!("version: 1\nname: signalled\nsources:\n{SOURCE}{spec}");
+        shop.write("spec.yaml", &spec);
+        let (threads, signal) = match random(number) % 4 {
+            0 => ("--threads=2", "-TERM"),
+            1 => ("--threads=8", "-TERM"),
+            2 => ("--threads=2", "-INT"),
+            _ => ("--threads=8", "-INT"),
+        };
+        let args = [args, &[threads][..]].concat();
+        let ticks = random(number + 1_000_000) % TICKS_MAX;
+        let SignalledEnd { output, took } = signal_after(&mut shop.command(&args), ticks, signal);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let context =
+            format!("{number} {name} {signal} {threads} after {ticks} ticks, {took:?}: {text}");
+        assert!(is_clean(output.status), "{:?} {context}", output.status);
+        assert!(!text.contains("panicked"), "{context}");
+        assert!(signals.is_none() || took < SECONDS_MAX, "{context}");
+        slowest = slowest.max(took);
+    }
+    println!("the slowest command took {slowest:?} to end");
+    // Nothing that was left hinders the next run.
+    let spec = format!("version: 1\nname: signalled\nsources:\n{SOURCE}{WINDOWS}");
+    shop.write("spec.yaml", &spec);
+    shop.forebay(RUN).expect(0);
+    let rows = shop.visible("out");
+    shop.forebay(&["run", "spec.yaml", "--state=fresh"])
+        .expect(0);
+    assert!(shop.visible("out") == rows);
+}
+
+/// A run whose state directory is locked by this process.
+fn run_against_lock(seconds: Option<&str>) -> (Child, TestDirectory, std::fs::File) {
+    let shop = shop();
+    let spec = format!("version: 1\nname: signalled\nsources:\n{SOURCE}{WINDOWS}");
+    shop.write("spec.yaml", &spec);
+    std::fs::create_dir_all(shop.path("state")).unwrap();
+    let lock = std::fs::File::create(shop.path("state/_lease")).unwrap();
+    lock.lock().unwrap();
+    let mut command = shop.command(&["run", "spec.yaml", "--json", "--state=state"]);
+    if let Some(seconds) = seconds {
+        command.env("FOREBAY_LOCK_SECONDS", seconds);
+    }
+    (start(&mut command), shop, lock)
+}
+
+#[test]
+fn a_run_that_waits_for_a_lock_says_so_and_ends_at_a_signal() {
+    let (mut child, _shop, _lock) = run_against_lock(None);
+    let stdout = child.stdout.take().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stdout));
+    let warning = lines.find_map(|line| {
+        let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        let message = event["message"].as_str()?.to_owned();
+        (event["event"] == "warning").then_some(message)
+    });
+    let warning = warning.unwrap();
+    assert!(
+        warning.contains("the state directory `state` is in use by another process"),
+        "{warning}"
+    );
+    send_signal(&child, "-TERM");
+    lines.for_each(drop);
+    assert_eq!(child.wait().unwrap().code(), Some(75));
+}
+
+#[test]
+fn a_wait_for_a_lock_ends_by_itself() {
+    let (child, _shop, _lock) = run_against_lock(Some("0"));
+    let call = ProgramOutput::from(child.wait_with_output().unwrap()).expect(75);
+    let summary = call.summary();
+    assert_eq!(summary["fault"]["code"], "FB0407");
+    assert!(
+        call.stderr.contains("FOREBAY_LOCK_SECONDS"),
+        "{}",
+        call.stderr
+    );
+}
