@@ -55,31 +55,29 @@ impl MaterializePass<'_> {
     /// Plans a gather over its inputs.
     pub fn open(&self, op: OpId) -> Result<MaterializePlan> {
         let bound = &self.context.program.bound;
-        let without_query = |schema: SchemaRef| MaterializePlan {
-            op,
-            query: None,
-            schema,
-        };
         let PlanOp::Gather(gather) = &bound.ops[op].op else {
             return Err(Fault::internal("not a gather"));
         };
         let lower = match &gather.lower {
             GatherBy::Query(lower) => lower,
             GatherBy::Future(_) => {
-                return Ok(without_query(gather.schema.clone()));
+                return Ok(MaterializePlan::without_query(op, gather.schema.clone()));
             }
             GatherBy::GroupBy(own) => {
                 let schema = self
                     .resolve_group_by(self.only_flow(op)?, own, &gather.schema)?
                     .schema;
-                return Ok(without_query(schema));
+                return Ok(MaterializePlan::without_query(op, schema));
             }
             GatherBy::Join { join, .. } => {
-                return Ok(without_query(self.joined_schema(op, join)?));
+                return Ok(MaterializePlan::without_query(
+                    op,
+                    self.joined_schema(op, join)?,
+                ));
             }
             GatherBy::OnePerKey { .. } => {
                 let schema = self.one_per_key_schema(self.only_flow(op)?)?;
-                return Ok(without_query(schema));
+                return Ok(MaterializePlan::without_query(op, schema));
             }
         };
         let mut inputs = Vec::new();
@@ -731,6 +729,16 @@ pub struct MaterializePlan {
     query: Option<PlannedQuery>,
     /// The columns of the result, with the actual widths of vectors.
     pub schema: SchemaRef,
+}
+
+impl MaterializePlan {
+    fn without_query(op: OpId, schema: SchemaRef) -> MaterializePlan {
+        MaterializePlan {
+            op,
+            query: None,
+            schema,
+        }
+    }
 }
 
 /// A query of the query engine.

@@ -170,7 +170,7 @@ impl RowLedger {
         &self.entries
     }
 
-    /// Whether nothing changed.
+    /// True if nothing changed.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -191,10 +191,10 @@ impl RowLedger {
         if count == 0 {
             return;
         }
-        let same = |entry: &&mut LedgerEntry| {
+        let entry = self.entries.iter_mut().find(|entry| {
             entry.change == change && entry.step == step && entry.column.as_deref() == column
-        };
-        match self.entries.iter_mut().find(same) {
+        });
+        match entry {
             Some(entry) => entry.count += count,
             None => self.entries.push(LedgerEntry {
                 step: step.to_owned(),
