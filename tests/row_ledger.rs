@@ -20,7 +20,7 @@ fn shop() -> TestDirectory {
 /// A spec with this step and this sink.
 fn spec(shop: &TestDirectory, step: &str, sink: &str) {
     let text = format!(
-        "version: 1\nname: test\nsources:\n  a: {{ csv: {{ path: a.csv, types: {{ s: string }} }}, time: day, keys: [k] }}\n  \
+        "version: 1\nname: test\nsources:\n  a: {{ csv: {{ path: a.csv }}, time: day, keys: [k] }}\n  \
          b: {{ csv: {{ path: b.csv }} }}\n  c: {{ csv: {{ path: c.csv }} }}\nsteps:\n  f: {step}\n\
          split: {{ train: \"day < DATE '2024-01-03'\", validation: \"day >= DATE '2024-01-03'\" }}\n\
          sinks: {{ t: {{ from: f, {sink}parquet: {{ path: out }} }} }}\n"
@@ -149,8 +149,7 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
             &["f.sql queried 6"],
         ),
         (
-            "{ from: a, do: [ { future_rows: { horizon: 2d, every: 1d, max_gap: 30d } } ] }"
-                .to_owned(),
+            "{ from: a, do: [ { future_rows: { horizon: 2d, every: 1d } } ] }".to_owned(),
             [4, 0, 4, 0],
             &[],
         ),
@@ -170,7 +169,13 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
         );
         assert_eq!(sum(&again), *rows, "{step}, once more");
         let workers = run(&shop, &["--state=other", "--local-workers=1"]).summary();
-        assert_eq!(sum(&workers), *rows, "{step}, on a worker");
+        if step.contains("sql") {
+            // Workers read for themselves, and a text format does not tell its rows.
+            let rows = rows[2];
+            assert_eq!(changes(&workers), [format!("f.sql uncounted {rows}")]);
+        } else {
+            assert_eq!(sum(&workers), *rows, "{step}, on a worker");
+        }
     }
 }
 

@@ -267,10 +267,14 @@ impl MaterializePass<'_> {
     /// The counts of a query that gave `rows` rows.
     fn query_counts(&self, op: OpId, inputs: &[FlowTally], rows: u64) -> Result<GatheredCounts> {
         let mut counts = RowCounts::default();
+        let mut added = RowChange::Queried;
         for input in inputs {
             counts.add(&input.row_counts()?);
+            if !input.is_known()? {
+                added = RowChange::Uncounted;
+            }
         }
-        let changes = (RowChange::QueriedAway, RowChange::Queried);
+        let changes = (RowChange::QueriedAway, added);
         Ok(self.settled(op, counts, rows, changes))
     }
 
@@ -582,6 +586,13 @@ pub struct FlowTally {
 }
 
 impl FlowTally {
+    /// True if the rows of each span were counted, or if its dataset knows them.
+    fn is_known(&self) -> Result<bool> {
+        let counted = lock(&self.counts)?;
+        let mut spans = self.known.iter().enumerate();
+        Ok(spans.all(|(number, known)| known.is_some() || counted.contains_key(&number)))
+    }
+
     /// The rows that the flow gave. Spans that were not read to their ends in this process count with the rows that their
     /// dataset knows: a query stops early, and workers read for themselves.
     pub fn row_counts(&self) -> Result<RowCounts> {

@@ -41,7 +41,8 @@ pub enum RowChange {
     Future,
     /// A query gives more rows than it reads.
     Queried,
-    /// An earlier version made them, which did not count what it read.
+    /// They are made of rows that were not counted: by an earlier version, or by workers that read a source which does not
+    /// tell its rows.
     Uncounted,
     /// A value that could not be converted became null.
     Nulled,
@@ -134,7 +135,7 @@ impl RowChange {
             RowChange::Multiplied => "more matches",
             RowChange::Future => "of the future",
             RowChange::Queried => "more by the query",
-            RowChange::Uncounted => "not counted by an earlier version",
+            RowChange::Uncounted => "of rows that were not counted",
             RowChange::Nulled => "made null",
             RowChange::Imputed => "filled in",
             RowChange::Clipped => "moved to a bound",
