@@ -204,7 +204,7 @@ fn the_sum_is_shown_to_people_and_to_prometheus() {
         "run",
         "spec.yaml",
         "--metrics-file=metrics.prom",
-        "--page=page.html",
+        "--report=page.html",
     ];
     let shown = shop.forebay(&arguments).expect(0).stdout;
     let line = "  4 rows in - 1 duplicates dropped (f.dedupe) = 3 out\n";
@@ -212,4 +212,17 @@ fn the_sum_is_shown_to_people_and_to_prometheus() {
     let line = "  `s`: 2 made null (f.cast)\n";
     assert!(shown.contains(line), "{shown}");
     assert!(shown.contains("(gather): 4 rows in, 3 gathered"), "{shown}");
+    let metrics = std::fs::read_to_string(shop.path("metrics.prom")).unwrap();
+    for sample in [
+        "reason=\"in\",sink=\"t\",step=\"\"} 4\n",
+        "reason=\"duplicate\",sink=\"t\",step=\"f.dedupe\"} 1\n",
+        "reason=\"nulled\",sink=\"t\",step=\"f.cast\"} 2\n",
+        "reason=\"out\",sink=\"t\",step=\"\"} 3\n",
+    ] {
+        assert!(metrics.contains(sample), "{sample}: {metrics}");
+    }
+    let page = std::fs::read_to_string(shop.path("page.html")).unwrap();
+    for text in ["Rows of t", "duplicates dropped", "values made null"] {
+        assert!(page.contains(text), "{text}");
+    }
 }
