@@ -721,6 +721,46 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
     }
 }
 
+/// Lays a plain copy of the output at another place.
+fn lay_copy(shop: &TestDirectory) {
+    copy(&shop.path("out"), &shop.path("keep"));
+}
+
+/// Links the files of the output at another place.
+fn lay_links(shop: &TestDirectory) {
+    fs::create_dir_all(shop.path("keep")).unwrap();
+    for file in fs::read_dir(shop.path("out")).unwrap() {
+        let file = file.unwrap();
+        fs::hard_link(file.path(), shop.path("keep").join(file.file_name())).unwrap();
+    }
+}
+
+/// Moves what readers see of the output.
+fn move_folder(shop: &TestDirectory) {
+    fs::rename(shop.path("out"), shop.path("keep")).unwrap();
+}
+
+fn lay_whole_copy(shop: &TestDirectory) {
+    lay_copy(shop);
+    copy(&shop.path(".out.forebay"), &shop.path(".keep.forebay"));
+}
+
+fn move_whole(shop: &TestDirectory) {
+    move_folder(shop);
+    fs::rename(shop.path(".out.forebay"), shop.path(".keep.forebay")).unwrap();
+}
+
+fn move_and_lose_root(shop: &TestDirectory) {
+    move_whole(shop);
+    fs::remove_dir_all(shop.path(".keep.forebay")).unwrap();
+}
+
+fn lay_edited_copy(shop: &TestDirectory) {
+    lay_whole_copy(shop);
+    let file = fs::read_dir(shop.path("keep")).unwrap().next().unwrap();
+    fs::write(file.unwrap().path(), "k\n1\n2\n").unwrap();
+}
+
 #[test]
 fn a_copy_of_an_output_is_replaced_only_with_its_manifest() {
     let spec = |shop: &TestDirectory, place: &str| {
@@ -732,46 +772,15 @@ fn a_copy_of_an_output_is_replaced_only_with_its_manifest() {
             ),
         );
     };
-    // What lies at `keep`, and the exit code of a run that writes there.
-    let plain = |shop: &TestDirectory| copy(&shop.path("out"), &shop.path("keep"));
-    let linked = |shop: &TestDirectory| {
-        fs::create_dir_all(shop.path("keep")).unwrap();
-        for file in fs::read_dir(shop.path("out")).unwrap() {
-            let file = file.unwrap();
-            fs::hard_link(file.path(), shop.path("keep").join(file.file_name())).unwrap();
-        }
-    };
-    let moved = |shop: &TestDirectory| fs::rename(shop.path("out"), shop.path("keep")).unwrap();
-    let whole = |shop: &TestDirectory| {
-        plain(shop);
-        copy(&shop.path(".out.forebay"), &shop.path(".keep.forebay"));
-    };
-    let moved_whole = |shop: &TestDirectory| {
-        moved(shop);
-        fs::rename(shop.path(".out.forebay"), shop.path(".keep.forebay")).unwrap();
-    };
-    let without_root = |shop: &TestDirectory| {
-        moved_whole(shop);
-        fs::remove_dir_all(shop.path(".keep.forebay")).unwrap();
-    };
-    let edited = |shop: &TestDirectory| {
-        whole(shop);
-        let file = fs::read_dir(shop.path("keep")).unwrap().next().unwrap();
-        fs::write(file.unwrap().path(), "k\n1\n2\n").unwrap();
-    };
-    type Place = (&'static str, Box<dyn Fn(&TestDirectory)>, bool);
-    let places: Vec<Place> = vec![
-        ("a copy of the folder", Box::new(plain), false),
-        ("links of another output", Box::new(linked), false),
-        ("the folder, moved alone", Box::new(moved), false),
-        ("a copy with its root", Box::new(whole), true),
-        ("an output, moved", Box::new(moved_whole), true),
-        (
-            "an output that lost its root",
-            Box::new(without_root),
-            false,
-        ),
-        ("a copy with other bytes", Box::new(edited), false),
+    type Lay = fn(&TestDirectory);
+    let places: [(&str, Lay, bool); 7] = [
+        ("a copy of the folder", lay_copy, false),
+        ("links of another output", lay_links, false),
+        ("the folder, moved alone", move_folder, false),
+        ("a copy with its root", lay_whole_copy, true),
+        ("an output, moved", move_whole, true),
+        ("an output that lost its root", move_and_lose_root, false),
+        ("a copy with other bytes", lay_edited_copy, false),
     ];
     for (what, lay, is_ours) in places {
         let shop = TestDirectory::new();

@@ -132,7 +132,7 @@ impl ListingEntry {
         }
     }
 
-    /// Whether the file begins with some bytes. Nothing is read for a format without such bytes.
+    /// Compares the first bytes of the file with those of a format. Nothing is read for a format without such bytes.
     fn begins_with(&self, io: &StorageClient, magic: &[u8]) -> Result<bool> {
         let length = magic.len() as u64;
         // Opening a FIFO would wait for a writer.

@@ -73,7 +73,7 @@ pub(crate) trait RowFormat: Debug + Send + Sync + 'static {
     /// Where its files are.
     fn paths(&self) -> Vec<&str>;
 
-    /// How they are recognised in folders.
+    /// The marks by which they are recognised in folders.
     fn marks(&self) -> FileMarks;
 
     /// Whether folders give columns.

@@ -195,7 +195,7 @@ impl OwnedFiles {
         Ok(OwnedFiles { data, names })
     }
 
-    /// Whether a file of the visible directory is the output's.
+    /// Checks that a file of the visible directory is the output's.
     fn holds(&self, visible: &Path, name: &Path, meta: &Metadata) -> io::Result<bool> {
         let alike = self.data.get(&meta.len()).map_or(&[][..], Vec::as_slice);
         let own = inode(meta);
@@ -218,13 +218,9 @@ impl OwnedFiles {
 /// Bytes that are compared at a time.
 const COMPARED_BYTES: usize = 1 << 16;
 
-/// Whether two files of one size have the same bytes. A file that vanishes meanwhile has none.
+/// Compares the bytes of two files of one size. A file that vanishes meanwhile differs from all others.
 fn same_bytes(a: &Path, b: &Path) -> io::Result<bool> {
-    let open = |path| match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        opened => opened.map(Some),
-    };
-    let (Some(a), Some(b)) = (open(a)?, open(b)?) else {
+    let (Some(a), Some(b)) = (open_if_there(a)?, open_if_there(b)?) else {
         return Ok(false);
     };
     let mut a = BufReader::with_capacity(COMPARED_BYTES, a);
@@ -272,6 +268,13 @@ fn exchange(staged: &Path, visible: &Path) -> io::Result<()> {
     std::fs::rename(visible, &old)?;
     std::fs::rename(staged, visible)?;
     std::fs::rename(old, staged)
+}
+
+fn open_if_there(path: &Path) -> io::Result<Option<File>> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
+    }
 }
 
 /// Calls back with each file below a directory: its path from there, and its metadata.

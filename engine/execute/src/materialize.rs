@@ -55,31 +55,29 @@ impl MaterializePass<'_> {
     /// Plans a gather over its inputs.
     pub fn open(&self, op: OpId) -> Result<MaterializePlan> {
         let bound = &self.context.program.bound;
-        let without_query = |schema: SchemaRef| MaterializePlan {
-            op,
-            query: None,
-            schema,
-        };
         let PlanOp::Gather(gather) = &bound.ops[op].op else {
             return Err(Fault::internal("not a gather"));
         };
         let lower = match &gather.lower {
             GatherBy::Query(lower) => lower,
             GatherBy::Future(_) => {
-                return Ok(without_query(gather.schema.clone()));
+                return Ok(MaterializePlan::without_query(op, gather.schema.clone()));
             }
             GatherBy::GroupBy(own) => {
                 let schema = self
                     .resolve_group_by(self.only_flow(op)?, own, &gather.schema)?
                     .schema;
-                return Ok(without_query(schema));
+                return Ok(MaterializePlan::without_query(op, schema));
             }
             GatherBy::Join { join, .. } => {
-                return Ok(without_query(self.joined_schema(op, join)?));
+                return Ok(MaterializePlan::without_query(
+                    op,
+                    self.joined_schema(op, join)?,
+                ));
             }
             GatherBy::OnePerKey { .. } => {
                 let schema = self.one_per_key_schema(self.only_flow(op)?)?;
-                return Ok(without_query(schema));
+                return Ok(MaterializePlan::without_query(op, schema));
             }
         };
         let mut inputs = Vec::new();
@@ -269,10 +267,14 @@ impl MaterializePass<'_> {
     /// The counts of a query that gave `rows` rows.
     fn query_counts(&self, op: OpId, inputs: &[FlowTally], rows: u64) -> Result<GatheredCounts> {
         let mut counts = RowCounts::default();
+        let mut added = RowChange::Queried;
         for input in inputs {
             counts.add(&input.row_counts()?);
+            if !input.is_known()? {
+                added = RowChange::Uncounted;
+            }
         }
-        let changes = (RowChange::QueriedAway, RowChange::Queried);
+        let changes = (RowChange::QueriedAway, added);
         Ok(self.settled(op, counts, rows, changes))
     }
 
@@ -585,6 +587,13 @@ pub struct FlowTally {
 }
 
 impl FlowTally {
+    /// True if the rows of each span were counted, or if its dataset knows them.
+    fn is_known(&self) -> Result<bool> {
+        let counted = lock(&self.counts)?;
+        let mut spans = self.known.iter().enumerate();
+        Ok(spans.all(|(number, known)| known.is_some() || counted.contains_key(&number)))
+    }
+
     /// The rows that the flow gave. Spans that were not read to their ends in this process count with the rows that their
     /// dataset knows: a query stops early, and workers read for themselves.
     pub fn row_counts(&self) -> Result<RowCounts> {
@@ -732,6 +741,16 @@ pub struct MaterializePlan {
     query: Option<PlannedQuery>,
     /// The columns of the result, with the actual widths of vectors.
     pub schema: SchemaRef,
+}
+
+impl MaterializePlan {
+    fn without_query(op: OpId, schema: SchemaRef) -> MaterializePlan {
+        MaterializePlan {
+            op,
+            query: None,
+            schema,
+        }
+    }
 }
 
 /// A query of the query engine.

@@ -41,7 +41,8 @@ pub enum RowChange {
     Future,
     /// A query gives more rows than it reads.
     Queried,
-    /// An earlier version made them, which did not count what it read.
+    /// They are made of rows that were not counted: by an earlier version, or by workers that read a source which does not
+    /// tell its rows.
     Uncounted,
     /// A value that could not be converted became null.
     Nulled,
@@ -134,7 +135,7 @@ impl RowChange {
             RowChange::Multiplied => "more matches",
             RowChange::Future => "of the future",
             RowChange::Queried => "more by the query",
-            RowChange::Uncounted => "not counted by an earlier version",
+            RowChange::Uncounted => "of rows that were not counted",
             RowChange::Nulled => "made null",
             RowChange::Imputed => "filled in",
             RowChange::Clipped => "moved to a bound",
@@ -170,7 +171,7 @@ impl RowLedger {
         &self.entries
     }
 
-    /// Whether nothing changed.
+    /// True if nothing changed.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -191,10 +192,10 @@ impl RowLedger {
         if count == 0 {
             return;
         }
-        let same = |entry: &&mut LedgerEntry| {
+        let entry = self.entries.iter_mut().find(|entry| {
             entry.change == change && entry.step == step && entry.column.as_deref() == column
-        };
-        match self.entries.iter_mut().find(same) {
+        });
+        match entry {
             Some(entry) => entry.count += count,
             None => self.entries.push(LedgerEntry {
                 step: step.to_owned(),

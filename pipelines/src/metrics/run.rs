@@ -270,23 +270,18 @@ impl RunMetrics {
     }
 
     fn set_row_sum(&self, sink: &str, sum: &OutputSum) {
-        let set = |step: &str, reason: &str, count: u64| {
+        // The columns of a step are one count: names of columns are too many for labels.
+        let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        counts.insert(("", "in"), sum.rows_in);
+        counts.insert(("", "out"), sum.rows_out);
+        for entry in sum.changes.entries() {
+            let labels = (entry.step.as_str(), entry.change.name());
+            *counts.entry(labels).or_default() += entry.count;
+        }
+        for ((step, reason), count) in counts {
             self.row_changes
                 .with_label_values(&[sink, step, reason])
                 .set(count as i64);
-        };
-        set("", "in", sum.rows_in);
-        set("", "out", sum.rows_out);
-        let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-        for entry in sum.changes.entries() {
-            // The columns of a step are one count: names of columns are too many for labels.
-            let count = counts
-                .entry((&entry.step, entry.change.name()))
-                .or_default();
-            *count += entry.count;
-        }
-        for ((step, reason), count) in counts {
-            set(step, reason, count);
         }
     }
 

@@ -356,16 +356,8 @@ fn output_blocks(report: &RunReport) -> Vec<Block> {
 
 /// The rows of an output from its sources on, as a sum, and below it the changes of values.
 fn sum_table(sink: &str, sum: &OutputSum) -> Block {
-    let row = |what: &str, count: String, step: &str, column: &str| {
-        vec![
-            Cell::text(what),
-            Cell::number(count),
-            Cell::text(step),
-            Cell::text(column),
-        ]
-    };
     let entries = sum.changes.entries();
-    let mut rows = vec![row("rows in", units::grouped(sum.rows_in), "", "")];
+    let mut rows = vec![sum_row("rows in", units::grouped(sum.rows_in), "", "")];
     for entry in entries {
         let sign = match entry.change.kind() {
             ChangeKind::Added => "+ ",
@@ -373,18 +365,28 @@ fn sum_table(sink: &str, sum: &OutputSum) -> Block {
             ChangeKind::Values => continue,
         };
         let count = format!("{sign}{}", units::grouped(entry.count));
-        rows.push(row(entry.change.words(), count, &entry.step, ""));
+        rows.push(sum_row(entry.change.words(), count, &entry.step, ""));
     }
-    rows.push(row("rows out", units::grouped(sum.rows_out), "", ""));
+    rows.push(sum_row("rows out", units::grouped(sum.rows_out), "", ""));
     for entry in entries {
         if entry.change.kind() == ChangeKind::Values {
             let (count, column) = (units::grouped(entry.count), entry.column.as_deref());
             let what = format!("values {}", entry.change.words());
-            rows.push(row(&what, count, &entry.step, column.unwrap_or_default()));
+            let column = column.unwrap_or_default();
+            rows.push(sum_row(&what, count, &entry.step, column));
         }
     }
     let label = format!("Rows of {sink}");
     Block::table(&label, &["", "#count", "step", "column"], rows)
+}
+
+fn sum_row(what: &str, count: String, step: &str, column: &str) -> Vec<Cell> {
+    vec![
+        Cell::text(what),
+        Cell::number(count),
+        Cell::text(step),
+        Cell::text(column),
+    ]
 }
 
 fn expectation_blocks(rules: &[ExpectationReport]) -> Vec<Block> {

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
-use forebay_model::{
-    Chunk, DataSplit, Dataset, Fault, FileRange, IdBuilder, Result, RowKeys, Span,
-};
+use forebay_model::{Chunk, DataSplit, Dataset, Fault, FileRange, Result, RowKeys, Span};
 use forebay_plan::{SqlCompiler, split_operation};
 use forebay_storage::{ChunkIterator, ScanRequest, Sink, Source, StorageClient};
 use serde_json::Value;
@@ -126,10 +124,9 @@ impl SampledSource {
                     None => self.count_rows(io, dataset, &piece, missing)?,
                 };
                 let taken = rows.min(missing);
-                // The rest of the sample depends on the rows of this piece.
-                let mut id = IdBuilder::new("first rows");
-                id.id(piece.fingerprint).bytes(&taken.to_le_bytes());
-                piece.fingerprint = id.finish();
+                let first = piece.row_range.map_or(0, |(first, _)| first);
+                // The range makes the number of rows a part of the span's id.
+                piece.row_range = Some((first, first + taken));
                 piece.rows = Some(taken);
                 missing -= taken;
                 pieces.push(piece);
@@ -274,9 +271,12 @@ fn open_sampled_piece(
     let rows = piece
         .rows
         .ok_or_else(|| Fault::internal("a piece of a sample without its rows"))?;
-    // The reader would take the rows of the sample for those of the file.
+    // The reader would take the rows of the sample for those of the file. It knows ranges of rows only of row groups
+    // that were divided before.
+    let range = piece.row_range.filter(|(first, _)| *first > 0);
     let whole = FileRange {
         rows: None,
+        row_range: range,
         ..piece.clone()
     };
     let span = Span {
