@@ -77,7 +77,7 @@ const LEARNING_STEPS: [(&str, &str); 11] = [
     ("impute: { columns: [x], with: mean }", "x"),
     ("impute: { columns: [x], with: median }", "x"),
     ("vocabulary: { columns: [kind] }", "kind"),
-    ("ordinal: { columns: [kind] }", "kind"),
+    ("ordinal: { columns: [kind], unknown: missing }", "kind"),
     ("one_hot: { columns: [kind] }", "kind"),
 ];
 

@@ -45,7 +45,7 @@ pub fn pipeline(dir: &Path) -> Result<Pipeline> {
     pipeline.split(DataSplit::by_time(
         "date",
         ["train", "validation"],
-        ["2011-02-25"],
+        ["2016-05-15"],
     ));
     pipeline.sink("table", &features, ParquetSink::at(at("out/features")));
     pipeline.sink("weekly", &weekly, CsvSink::at(at("out/weekly")));

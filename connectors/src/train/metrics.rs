@@ -57,7 +57,9 @@ impl RankSums {
     /// The share of pairs of a 1 and a 0 in which the 1 has the higher rank; equal ranks count half. Not finite where all
     /// labels are of one kind.
     pub fn area(&self) -> f64 {
-        let (mut below, mut right, mut ones) = (0.0, 0.0, 0.0);
+        let mut below = 0.0;
+        let mut right = 0.0;
+        let mut ones = 0.0;
         for [zero, one] in &self.counts {
             right += one * (below + zero / 2.0);
             below += zero;

@@ -31,15 +31,19 @@ const SCALING_STEPS: [&str; 7] = [
     "log1p",
 ];
 
+/// The step that describes rows and changes none.
+const DESCRIBING_STEP: &str = "profile";
+
 /// The name of the transform of an operation.
 pub fn step_kind(op: &BoundOp) -> &str {
     op.label.rsplit('.').next().unwrap_or_default()
 }
 
-impl BoundAnalyzer {
-    /// Whether it computes a statistic of the rows of its own step that later runs and servings apply.
-    pub fn is_statistic(&self) -> bool {
-        self.ask.of.is_none() && !self.ask.per_run
+impl BoundPipeline {
+    /// Whether an analyzer computes a statistic of the rows of its own step that these rows, later runs and servings get
+    /// applied.
+    pub fn is_statistic(&self, ask: &BoundAnalyzer) -> bool {
+        ask.ask.of.is_none() && !ask.ask.per_run && step_kind(&self.ops[ask.op]) != DESCRIBING_STEP
     }
 }
 
@@ -93,7 +97,7 @@ fn is_divided(bound: &BoundPipeline, node: &PipelineNode) -> bool {
 fn learning_steps(bound: &BoundPipeline, node: &PipelineNode) -> BTreeSet<String> {
     let prefix = format!("{}.", node.name);
     let mut steps = BTreeSet::new();
-    for ask in bound.asks.iter().filter(|ask| ask.is_statistic()) {
+    for ask in bound.asks.iter().filter(|ask| bound.is_statistic(ask)) {
         let op = &bound.ops[ask.op];
         let is_by_time = matches!(&op.op, PlanOp::Map(map) if map.behind.is_some());
         if op.label.starts_with(&prefix) && !is_by_time {

@@ -442,7 +442,8 @@ impl CellReport<'_> {
 
     fn describe(&self, run: &CellRun) -> String {
         let column = &self.cells.column;
-        let (first, last) = (self.text(run.first), self.text(run.last));
+        let first = self.text(run.first);
+        let last = self.text(run.last);
         let is_open = self.cells.is_open;
         let from_start = is_open && run.first == 0;
         let to_end = is_open && run.last + 1 == self.cells.values.len();
@@ -467,17 +468,21 @@ impl CellReport<'_> {
         else {
             return String::new();
         };
-        let (first, last) = (self.bound(run.first), self.bound(run.last));
-        let (Some(first), Some(last)) = (first, last) else {
+        let Some(first) = self.bound(run.first) else {
             return String::new();
         };
-        let (mut least, mut most, mut all) = (0, 0, 0);
+        let Some(last) = self.bound(run.last) else {
+            return String::new();
+        };
+        let mut least = 0;
+        let mut most = 0;
+        let mut total = 0;
         for piece in dataset.spans.iter().flat_map(|span| &span.pieces) {
             let extent = piece.extents.get(watched).and_then(Option::as_ref);
             let (Some(rows), Some(extent)) = (piece.rows, extent) else {
                 return String::new();
             };
-            all += rows;
+            total += rows;
             if first <= extent.min && extent.max <= last && !extent.nulls {
                 least += rows;
             }
@@ -486,9 +491,9 @@ impl CellReport<'_> {
             }
         }
         match (least, most) {
-            (0, most) => format!(", at most {most} of {all} rows"),
-            (least, most) if least == most => format!(", {least} of {all} rows"),
-            (least, most) => format!(", between {least} and {most} of {all} rows"),
+            (0, most) => format!(", at most {most} of {total} rows"),
+            (least, most) if least == most => format!(", {least} of {total} rows"),
+            (least, most) => format!(", between {least} and {most} of {total} rows"),
         }
     }
 

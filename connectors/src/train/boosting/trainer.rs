@@ -267,7 +267,8 @@ impl<'a> BoostingRun<'a> {
         let mut total = 0.0;
         let mut losses = vec![0.0; naive.len()];
         for row in 0..rows.rows() {
-            let (label, weight) = (rows.labels[row], f64::from(rows.weight(row)));
+            let label = rows.labels[row];
+            let weight = f64::from(rows.weight(row));
             total += weight;
             constant += weight * objective.value(base, label);
             for ((_, place), loss) in naive.iter().zip(&mut losses) {

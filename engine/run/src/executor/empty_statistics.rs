@@ -37,7 +37,7 @@ impl RunExecutor<'_> {
         let asks = work.lanes.iter().flat_map(|lane| &lane.asks);
         for ask in asks.chain(&work.known) {
             let bound = &self.program.bound.asks[*ask];
-            if bound.is_statistic()
+            if self.program.bound.is_statistic(bound)
                 && bound.held.is_none()
                 && bound.carried.is_none()
                 && holds_nothing(self.state.finding(&self.program, *ask)?.as_ref())

@@ -124,7 +124,7 @@ impl RunExecutor<'_> {
         let parts = split.parts();
         let sets = finding.column("parts")?.as_primitive::<UInt64Type>();
         let counts = finding.column("count")?.as_primitive::<UInt64Type>();
-        let all: u64 = counts.values().iter().sum();
+        let total: u64 = counts.values().iter().sum();
         let mut rows_of = vec![0; parts.len()];
         for (set, count) in sets.values().iter().zip(counts.values()) {
             let members: Vec<usize> = (0..parts.len())
@@ -144,11 +144,11 @@ impl RunExecutor<'_> {
             );
             let message = match members.len() {
                 0 if !is_declared_gap => {
-                    format!("{count} of {all} rows of `{step}` are in no part of the split")
+                    format!("{count} of {total} rows of `{step}` are in no part of the split")
                 }
                 0 | 1 => continue,
                 _ => format!(
-                    "parts of the split overlap: {count} of {all} rows of `{step}` are in {}",
+                    "parts of the split overlap: {count} of {total} rows of `{step}` are in {}",
                     names.join(" and ")
                 ),
             };
@@ -160,9 +160,9 @@ impl RunExecutor<'_> {
             self.session.warn(&Fault::new(code, message));
         }
         for (part, rows) in parts.iter().zip(rows_of) {
-            if rows == 0 && all > 0 {
+            if rows == 0 && total > 0 {
                 let message = format!(
-                    "the part `{part}` of the split has none of the {all} rows of `{step}`"
+                    "the part `{part}` of the split has none of the {total} rows of `{step}`"
                 );
                 self.session.warn(&Fault::new(codes::EMPTY, message));
             }

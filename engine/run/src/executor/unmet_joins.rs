@@ -122,7 +122,8 @@ impl RunExecutor<'_> {
                 })
             }
             PlanOp::Join(join) => {
-                let (here, there) = (bound.window_inputs.get(&id)?, bound.join_inputs.get(&id)?);
+                let here = bound.window_inputs.get(&id)?;
+                let there = bound.join_inputs.get(&id)?;
                 sides_of(join, here, there)
             }
             PlanOp::Gather(GatherOp {
@@ -166,8 +167,8 @@ fn is_join(op: &PlanOp) -> bool {
 
 fn sides_of(join: &JoinOp, here: &NodeFlow, there: &NodeFlow) -> Option<JoinSides> {
     let mut keys = Vec::new();
-    for (own, other) in join.columns_here().zip(join.columns_there()) {
-        keys.push((own.clone(), other.clone(), type_of(there, other)?));
+    for (column, other) in join.columns_here().zip(join.columns_there()) {
+        keys.push((column.clone(), other.clone(), type_of(there, other)?));
     }
     let brought = match &join.matched {
         Some(_) => None,

@@ -194,6 +194,10 @@ impl Session {
             config,
             at: None,
         }];
+        // Rows are described, whatever the steps before learned from.
+        own.nodes
+            .iter_mut()
+            .for_each(|node| node.allow_empty = true);
         let node = PipelineNode::new(&name, NodeInput::From(from.to_owned()), steps);
         own.nodes.push(PipelineNode {
             fit_on: part.map(str::to_owned),
