@@ -100,6 +100,7 @@ __all__ = [
     "JoinKind",
     "JoinStrategy",
     "JsonSource",
+    "JudgedRows",
     "KBins",
     "Label",
     "LearningRateDecay",
@@ -110,6 +111,7 @@ __all__ = [
     "MinMax",
     "MinPeriods",
     "MissingColumnPolicy",
+    "MissingKnown",
     "MixSource",
     "MlflowTracking",
     "ModelKind",
@@ -226,6 +228,7 @@ Step = TypedDict(
         "sql": "str | None",
         "fit_on": "str | None",
         "refit": "str | None",
+        "data_age": "Mapping[str, str]",
         "optional": "bool",
         "do": "Sequence[AnyTransform]",
     },
@@ -773,6 +776,7 @@ RowExpectation = TypedDict(
         "rows": "ExpectedRows | None",
         "fresh": "Mapping[str, Length]",
         "drift": "ExpectedDrift | None",
+        "where": "JudgedRows",
         "policy": "FailurePolicy",
         "at_most": "Share | None",
     },
@@ -821,6 +825,9 @@ ExpectedDrift = TypedDict(
     },
     total=False,
 )
+
+
+JudgedRows: TypeAlias = "Literal['known', 'future']"
 
 
 FailurePolicy: TypeAlias = "Literal['fail', 'warn', 'quarantine']"
@@ -1547,6 +1554,7 @@ PredictConfig = TypedDict(
         "name": "str",
         "min": "float | None",
         "max": "float | None",
+        "missing": "MissingKnown",
         "season": "str | None",
     },
     total=False,
@@ -1557,6 +1565,9 @@ PredictedRows: TypeAlias = "Literal['future']"
 
 
 ForecastFormat: TypeAlias = "Literal['parquet', 'csv']"
+
+
+MissingKnown: TypeAlias = "Literal['error', 'accept']"
 
 
 Spec = TypedDict(
