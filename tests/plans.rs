@@ -190,3 +190,36 @@ fn a_label_that_changes_behind_future_rows_is_refused() {
     shop.write("spec.yaml", &before);
     shop.forebay(&["check", "spec.yaml"]).expect(0);
 }
+
+/// A carried column has the value of the last row of its series. Where that has none, nothing ended, and the run warns.
+#[test]
+fn a_carried_column_without_a_value_is_warned_of() {
+    let shop = TestDirectory::new();
+    let mut history = String::from("item,day,y,price\n");
+    for day in 0..80 {
+        let price = if day == 79 { "" } else { "1.5" };
+        history += &format!(
+            "a,{},{}.5,2.5\nb,{},{}.5,{price}\n",
+            date(day),
+            day % 7,
+            date(day),
+            day % 5
+        );
+    }
+    shop.write("history.csv", &history);
+    let text = spec("", TREES, "")
+        .replace("  plan: { csv: { path: plan.csv } }\n", "")
+        .replace("      - join: { with: plan, on: [item, day] }\n", "")
+        .replace("every: 1d }", "every: 1d, carry: [price] }");
+    shop.write("spec.yaml", &text);
+    let said = shop.forebay(&["run", "spec.yaml"]).expect(0).stderr;
+    let words = "`price` is null in the last row of some series, and so in 7 of 14 rows of the future in sink `p`";
+    assert!(said.contains(words), "{said}");
+    // A column that nothing brings is another matter.
+    shop.write("spec.yaml", &text.replace(", carry: [price]", ""));
+    let said = shop.forebay(&["run", "spec.yaml"]).expect(65).stderr;
+    assert!(
+        said.contains("null in 14 of 14 rows of the future"),
+        "{said}"
+    );
+}

@@ -403,8 +403,7 @@ fn leak_fault(taker: &str, label: &PredictionLabel, group: &[ColumnLeak]) -> Fau
     let fault = fault.hint(
         "let its window end earlier (`gap`), lag it, drop it before the sink, or list it under the label's `known`",
     );
-    let advice = group.iter().filter(|leak| leak.trace.ends.is_later());
-    let mut advice: Vec<&str> = advice.filter_map(advice_on_later_data).collect();
+    let mut advice: Vec<&str> = group.iter().filter_map(advice_on_later_data).collect();
     advice.dedup();
     let fault = advice.into_iter().fold(fault, Fault::note);
     let shown = group.iter().take(COLUMNS_EXPLAINED_MAX);
@@ -435,11 +434,15 @@ fn advice_on_later_data(leak: &ColumnLeak) -> Option<&'static str> {
         let ending = format!(".{kind})");
         leak.trace.path.iter().any(|step| step.ends_with(&ending))
     };
-    if is_of("aggregate") {
+    let is_joined = is_of("join") || is_of("as_of_join");
+    if is_joined && is_of("aggregate") {
         return Some(
             "a bucket of an aggregate is known at its end, and a group without a time holds rows of any time: join it by \
-             the time of its end (`derive: { day: \"day + INTERVAL '7 days'\" }` behind the aggregate)",
+             the time of its end (`derive: { day: \"CAST(day + INTERVAL '6 days' AS DATE)\" }` behind one of weeks)",
         );
+    }
+    if !leak.trace.ends.is_later() {
+        return None;
     }
     if is_of("sql") {
         return Some(
@@ -448,7 +451,6 @@ fn advice_on_later_data(leak: &ColumnLeak) -> Option<&'static str> {
              `check --perturb-future`",
         );
     }
-    let is_joined = is_of("join") || is_of("as_of_join");
     is_joined.then_some(
         "rows of another step are met by keys that do not bind their times: join by the time of the rows, moved by a \
          known length at most",

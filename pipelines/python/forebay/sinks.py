@@ -281,6 +281,7 @@ def predict(
     name: str | None = None,
     min: float | None = None,
     max: float | None = None,
+    missing: spec.MissingKnown | None = None,
     season: str | None = None,
     split: str | None = None,
     quarantined: bool | None = None,
@@ -297,7 +298,9 @@ def predict(
     Before anything is published, the files are read back: there are exactly as many rows as series times steps, no
     series has a time twice, and no prediction is null or not finite. Quantiles of a row that cross are sorted, and
     the summary counts such rows. Otherwise the run fails, and readers keep what they have. A model predicts no
-    further than the horizon of the pipeline's `label`: rows beyond it are refused before the run begins.
+    further than the horizon of the pipeline's `label`: rows beyond it are refused before the run begins. So is a
+    label that a step behind `future_rows` computes. A column that the label lists as `known`, and that has no value
+    in rows of the future, is a fault with its counts and the last time for which it is known.
 
     path: The directory of the forecast.
     model: The `train` sink whose model predicts.
@@ -309,6 +312,8 @@ def predict(
     name: What the column of predictions is called. Default: "prediction".
     min: The least prediction: smaller ones become it, and the summary counts them. Demand has `min: 0`.
     max: The greatest prediction: greater ones become it.
+    missing: What becomes of columns that the label lists as `known`, where rows of the future have no value for
+        them.
     season: How long a season is, such as `7d`, in the unit of the horizon. The rung `naive` of a deadline's ladder
         repeats the label of the last known season: of the same weekday, say. A series that has no value there gets
         that of a season before, up to four seasons further back, else 0. Its quantiles are those of the last five

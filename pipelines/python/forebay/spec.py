@@ -101,6 +101,7 @@ __all__ = [
     "JoinKind",
     "JoinStrategy",
     "JsonSource",
+    "JudgedRows",
     "KBins",
     "Label",
     "LearningRateDecay",
@@ -111,6 +112,7 @@ __all__ = [
     "MinMax",
     "MinPeriods",
     "MissingColumnPolicy",
+    "MissingKnown",
     "MixSource",
     "MlflowTracking",
     "ModelKind",
@@ -232,6 +234,7 @@ Step = TypedDict(
         "fit_on": "str | None",
         "allow_empty": "bool",
         "refit": "str | None",
+        "data_age": "Mapping[str, str]",
         "optional": "bool",
         "do": "Sequence[AnyTransform]",
     },
@@ -779,6 +782,7 @@ RowExpectation = TypedDict(
         "rows": "ExpectedRows | None",
         "fresh": "Mapping[str, Length]",
         "drift": "ExpectedDrift | None",
+        "where": "JudgedRows",
         "policy": "FailurePolicy",
         "at_most": "Share | None",
     },
@@ -827,6 +831,9 @@ ExpectedDrift = TypedDict(
     },
     total=False,
 )
+
+
+JudgedRows: TypeAlias = "Literal['known', 'future']"
 
 
 FailurePolicy: TypeAlias = "Literal['fail', 'warn', 'quarantine']"
@@ -1553,6 +1560,7 @@ PredictConfig = TypedDict(
         "name": "str",
         "min": "float | None",
         "max": "float | None",
+        "missing": "MissingKnown",
         "season": "str | None",
     },
     total=False,
@@ -1563,6 +1571,9 @@ PredictedRows: TypeAlias = "Literal['future']"
 
 
 ForecastFormat: TypeAlias = "Literal['parquet', 'csv']"
+
+
+MissingKnown: TypeAlias = "Literal['error', 'accept']"
 
 
 Spec = TypedDict(

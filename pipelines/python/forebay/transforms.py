@@ -446,6 +446,9 @@ def expect(
     aggregates and queries it compares all rows, and so it does where no new file has any, but the rows are others
     than in the last run: of a history in such files, keep the rows of the night by a `filter` before.
 
+    A rule judges the known rows. With `where: future`, it judges those that a `future_rows` before it adds: whether
+    a plan that is joined reaches as far, say. It takes no rows out then, and says nothing of distributions.
+
     Rules are checked in the passes that learn, before anything is published. Where one with `policy: fail` does not
     hold, nothing of the run is published (FB0216, exit 65). The fault names the rule, the number of rows, the ten
     most frequent values that violate it, and the first ten rows with their files: these rows are read once more to

@@ -526,7 +526,8 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
         .forecasts
         .iter()
         .for_each(|forecast| text += &forecast_text(forecast));
-    text += &expectations_text(&report.expectations, !report.future.is_empty());
+    let has_future = !report.future.is_empty() || !report.forecasts.is_empty();
+    text += &expectations_text(&report.expectations, has_future);
     text += &drift::rules_text(&report.expectations);
     if !report.again.is_empty() {
         let again: Vec<String> = report

@@ -11,8 +11,8 @@ use forebay_execute::RunState;
 use forebay_model::{Fault, Finding, IdBuilder, PipelineSink, Result, codes};
 use forebay_plan::{
     AnalyzerId, AnalyzerRequest, BoundAnalyzer, BoundOp, BoundPipeline, ConfiguredTransform,
-    FUTURE_PART, FutureFlow, MapOp, NodeFlow, OpStream, PlanOp, compile_analyzers, future_streams,
-    live_columns, source_column, taken_columns,
+    FUTURE_PART, FutureFlow, GatherBy, GatherOp, MapOp, NodeFlow, OpStream, PlanOp,
+    compile_analyzers, future_streams, live_columns, source_column, taken_columns,
 };
 use forebay_storage::{Event, IgnoreEvents};
 use serde_json::{Value, json};
@@ -44,6 +44,8 @@ struct KnownColumn<'a> {
     name: String,
     /// Operations of the rows of the future before it is read.
     after: usize,
+    /// Whether its values are those of the last row of each series.
+    is_carried: bool,
 }
 
 /// The analyzers of a known column.
@@ -71,6 +73,11 @@ impl RunExecutor<'_> {
             let rows = counts.number("rows")?.unwrap_or(0.0) as u64;
             let missing = counts.number("nulls")?.unwrap_or(0.0) as u64;
             if missing == 0 {
+                continue;
+            }
+            if column.is_carried {
+                let message = carried_text(column, rows, missing);
+                self.session.watch.on_event(Event::Warning { message });
                 continue;
             }
             let until = match last_time(column, run.finding(analyzers.time)?.as_ref())? {
@@ -164,14 +171,19 @@ impl RunExecutor<'_> {
         let columns: Vec<&str> = taker.columns.iter().map(String::as_str).collect();
         let mut read = Vec::new();
         for name in names.filter(|name| !taker.accepted.contains(*name)) {
-            let Some(after) = last_written(bound, stream, name) else {
+            let Some(written) = last_written(bound, stream, name) else {
                 continue;
             };
+            // The time is read of the column that keeps it, whatever steps make of the visible one.
+            let time = source_column(&taker.future.time);
+            let after =
+                last_written(bound, stream, &time).map_or(written, |time| written.max(time));
             if live_columns(bound, stream, after, &columns).contains(name) {
                 read.push(KnownColumn {
                     taker,
                     name: name.clone(),
                     after,
+                    is_carried: written == 0 && is_carried(bound, taker.future, name),
                 });
             }
         }
@@ -420,6 +432,26 @@ fn last_time(column: &KnownColumn<'_>, times: &Finding) -> Result<Option<String>
     let future = column.taker.future;
     let field = future.source.field_with_name(&future.time)?;
     time_text(last as i64, field).map(Some)
+}
+
+/// Whether rows of the future have the values of a column that the last row of their series has.
+fn is_carried(bound: &BoundPipeline, future: &FutureFlow, name: &str) -> bool {
+    let mut makers = future.made_by.iter().map(|op| &bound.ops[*op].op);
+    makers.any(|op| match op {
+        PlanOp::Gather(GatherOp {
+            lower: GatherBy::Future(rows),
+            ..
+        }) => rows.latest.inputs.iter().any(|input| input == name),
+        _ => false,
+    })
+}
+
+/// A carried column without a value is not known in the history either.
+fn carried_text(column: &KnownColumn<'_>, rows: u64, missing: u64) -> String {
+    format!(
+        "`{}` is null in the last row of some series, and so in {missing} of {rows} rows of the future in sink `{}`",
+        column.name, column.taker.sink.name
+    )
 }
 
 fn missing_fault(
