@@ -577,3 +577,48 @@ fn a_killed_night_shows_the_forecast_before_or_the_new_one() {
     night.shop.forebay(&["cache", "verify"]).expect(0);
     call(&[]).expect(99);
 }
+
+/// The files that readers see of an output, with their bytes.
+fn visible_files(shop: &TestDirectory, out: &str) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<(String, Vec<u8>)> = std::fs::read_dir(shop.path(out))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .map(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (name, std::fs::read(path).unwrap())
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn equal_runs_publish_equal_files() {
+    let shop = TestDirectory::new();
+    shop.demand("data", 1000);
+    let spec = |format: &str| {
+        format!(
+            "version: 1\nname: equal\nsources: {{ demand: {{ parquet: {{ path: data }}, time: date, keys: [store_id, item_id] }} }}\n\
+             steps:\n  features:\n    from: demand\n    do:\n      - filter: \"qty IS NOT NULL\"\n      - select: [store_id, item_id, date, qty, price]\n      - future_rows: {{ horizon: 7d, every: 1d, carry: [price] }}\n      \
+             - lag: {{ columns: [qty], by: [7d] }}\n      - impute: {{ columns: [qty_lag_7d, price], with: {{ constant: 0 }} }}\n  \
+             totals:\n    from: demand\n    do:\n      - aggregate: {{ by: [store_id], compute: {{ qty: {{ sum: qty }} }} }}\n\
+             label: {{ column: qty, horizon: 7d, known: [price] }}\nsinks:\n  \
+             table: {{ from: features, {format}: {{ path: out/table }} }}\n  totals: {{ from: totals, {format}: {{ path: out/totals }} }}\n  \
+             trees: {{ from: features, train: {{ path: out/trees, model: gbdt, label: qty, dense: [qty_lag_7d, price], rounds: 3 }} }}\n  \
+             forecast: {{ from: features, predict: {{ model: trees, where: future, path: out/forecast }} }}\n"
+        )
+    };
+    for format in ["parquet", "arrow", "csv"] {
+        shop.write("spec.yaml", &spec(format));
+        let run = |state: &str| {
+            let _ = std::fs::remove_dir_all(shop.path("out"));
+            shop.forebay(&["run", "spec.yaml", "--state", state])
+                .expect(0);
+            ["out/table", "out/totals", "out/forecast"].map(|out| visible_files(&shop, out))
+        };
+        let first = run(&format!("{format}-one"));
+        assert!(first.iter().all(|files| !files.is_empty()));
+        assert!(run(&format!("{format}-other")) == first, "{format}");
+    }
+}

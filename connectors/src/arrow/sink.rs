@@ -93,7 +93,6 @@ impl Sink for ArrowEncoder {
     fn open_writer(
         &self,
         schema: &SchemaRef,
-        metadata: &[(String, String)],
         out: Box<dyn Write + Send>,
     ) -> Result<Box<dyn FileWriter>> {
         let compression = match self.config.compression {
@@ -109,11 +108,8 @@ impl Sink for ArrowEncoder {
             out,
             bytes: bytes.clone(),
         };
-        let mut writer = IpcWriter::try_new_with_options(out, &plain_schema(schema), options)
+        let writer = IpcWriter::try_new_with_options(out, &plain_schema(schema), options)
             .map_err(write_fault)?;
-        for (key, value) in metadata {
-            writer.write_metadata(key, value);
-        }
         Ok(Box::new(ArrowFileWriter { writer, bytes }))
     }
 }

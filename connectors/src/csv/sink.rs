@@ -81,7 +81,6 @@ impl Sink for CsvEncoder {
     fn open_writer(
         &self,
         schema: &SchemaRef,
-        _: &[(String, String)],
         mut out: Box<dyn Write + Send>,
     ) -> Result<Box<dyn FileWriter>> {
         if let Some(field) = schema

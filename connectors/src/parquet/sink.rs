@@ -12,7 +12,6 @@ use parquet::arrow::arrow_writer::{ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
 use parquet::basic::{self, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
@@ -36,16 +35,11 @@ impl ParquetEncoder {
         ParquetEncoder { config }
     }
 
-    fn properties(&self, schema: &Schema, metadata: &[(String, String)]) -> WriterProperties {
-        let pairs = metadata
-            .iter()
-            .map(|(key, value)| KeyValue::new(key.clone(), value.clone()))
-            .collect();
+    fn properties(&self, schema: &Schema) -> WriterProperties {
         let builder = WriterProperties::builder()
             .set_compression(self.compression())
             .set_max_row_group_row_count(Some(self.config.group_rows_max))
-            .set_dictionary_enabled(false)
-            .set_key_value_metadata(Some(pairs));
+            .set_dictionary_enabled(false);
         let builder = schema.fields().iter().fold(builder, |builder, field| {
             stored_columns(field, vec![field.name().clone()])
                 .into_iter()
@@ -225,11 +219,10 @@ impl Sink for ParquetEncoder {
     fn open_writer(
         &self,
         schema: &SchemaRef,
-        metadata: &[(String, String)],
         out: Box<dyn Write + Send>,
     ) -> Result<Box<dyn FileWriter>> {
         Ok(Box::new(ParquetFileWriter {
-            writer: self.file_writer(&logical_schema(schema), metadata, out)?,
+            writer: self.file_writer(&logical_schema(schema), out)?,
         }))
     }
 }
@@ -265,7 +258,7 @@ impl ParquetEncoder {
         schema: &SchemaRef,
         arrays: impl Iterator<Item = &'a ArrayRef>,
     ) -> Result<Vec<EncodedPages>> {
-        let writer = self.file_writer(schema, &[], Box::new(std::io::sink()))?;
+        let writer = self.file_writer(schema, Box::new(std::io::sink()))?;
         let written = GeneralPages::default();
         let factory = ArrowRowGroupWriterFactory::new(&writer, schema.clone());
         let factory = factory.with_page_store_factory(Arc::new(written.clone()));
@@ -308,13 +301,12 @@ impl ParquetEncoder {
     fn file_writer(
         &self,
         schema: &SchemaRef,
-        metadata: &[(String, String)],
         out: Box<dyn Write + Send>,
     ) -> Result<SerializedFileWriter<FooterChecksumWriter>> {
         let stored = ArrowSchemaConverter::new()
             .convert(&stored(schema))
             .map_err(write_fault)?;
-        let properties = Arc::new(self.properties(schema, metadata));
+        let properties = Arc::new(self.properties(schema));
         let writer = SerializedFileWriter::new(
             FooterChecksumWriter::new(out),
             stored.root_schema_ptr(),
@@ -339,7 +331,7 @@ pub(super) fn write_row_group(
     });
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut out = sink
-        .open_writer(schema, &[], Box::new(file.reopen().unwrap()))
+        .open_writer(schema, Box::new(file.reopen().unwrap()))
         .unwrap();
     out.append(sink.encode(schema, batches).unwrap()).unwrap();
     out.finish().unwrap();

@@ -314,11 +314,7 @@ fn the_same_rows_give_the_same_bytes() {
             let file = dir.path().join(name);
             let schema = batches[0].schema();
             let mut out = sink
-                .open_writer(
-                    &schema,
-                    &[("a".into(), "b".into())],
-                    Box::new(File::create(&file).unwrap()),
-                )
+                .open_writer(&schema, Box::new(File::create(&file).unwrap()))
                 .unwrap();
             out.append(sink.encode(&schema, batches).unwrap()).unwrap();
             out.finish().unwrap();

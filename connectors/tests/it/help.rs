@@ -76,7 +76,7 @@ pub fn write(format: &str, config: Value, file: &Path, batches: &[RecordBatch]) 
     let schema = batches[0].schema();
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     let mut writer = sink
-        .open_writer(&schema, &[], Box::new(fs::File::create(file).unwrap()))
+        .open_writer(&schema, Box::new(fs::File::create(file).unwrap()))
         .unwrap();
     for batch in batches {
         let part = sink.encode(&schema, std::slice::from_ref(batch)).unwrap();

@@ -509,11 +509,7 @@ fn strings_of_any_layout_are_written_alike() {
         let file = dir.path().join("a.parquet");
         let schema = plain.schema();
         let mut out = sink
-            .open_writer(
-                &schema,
-                &[],
-                Box::new(std::fs::File::create(&file).unwrap()),
-            )
+            .open_writer(&schema, Box::new(std::fs::File::create(&file).unwrap()))
             .unwrap();
         out.append(sink.encode(&schema, batches).unwrap()).unwrap();
         out.finish().unwrap();

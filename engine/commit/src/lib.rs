@@ -31,7 +31,7 @@ pub use gc::{
 };
 pub use lease::StateLease;
 pub use output::{
-    FileContent, IntervalEntry, Manifest, OutputFile, OutputWriter, PublishedOutput,
+    IntervalEntry, Manifest, OutputFile, OutputWriter, PublishedOutput,
     PublishedTable, Shard, TableTarget, intact_shards, record_is_intact, remove_directory,
     shard_directory, table_record_is_intact, table_shard_directory, unique_shard_directory,
 };

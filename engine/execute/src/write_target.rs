@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use forebay_commit::{
-    FileContent, Manifest, OutputWriter, Shard, StateStore, intact_shards, remove_directory,
-    shard_directory, table_shard_directory, unique_shard_directory,
+    Manifest, OutputWriter, Shard, StateStore, intact_shards, remove_directory, shard_directory,
+    table_shard_directory, unique_shard_directory,
 };
 use forebay_model::{ContentId, Fault, RelativePath, Result};
 use forebay_storage::{ScratchDir, Sink, StorageClient, StorageLocation};
@@ -46,17 +46,15 @@ impl<'a> WriteTarget<'a> {
             .filter(|field| !partitions.contains(field.name()))
             .cloned();
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        let metadata = vec![("forebay.shard".to_owned(), shard.to_string())];
         let directory = match self.shared {
             _ if self.sink.table().is_some() => table_shard_directory(shard)?,
             true => unique_shard_directory(shard)?,
             false => shard_directory(shard)?,
         };
-        let content = FileContent { schema, metadata };
         OutputWriter::begin(
             self.io,
             self.sink,
-            content,
+            schema,
             self.out,
             directory,
             self.scratch,

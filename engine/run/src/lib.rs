@@ -12,6 +12,7 @@ mod degradation;
 mod executor;
 mod expectations;
 mod feed;
+mod gathered_source;
 mod late_data;
 mod leak_check;
 mod output_overlap;
@@ -55,7 +56,7 @@ pub use forebay_cluster::{
 };
 pub use forebay_commit::{
     Artifact, ArtifactFiles, CollectionReport, CorruptFile, DATA_SUFFIX, DegradationReport,
-    FileContent, IntervalEntry, KindUsage, LearnedFinding, Manifest, OutputFile, OutputWriter,
+    IntervalEntry, KindUsage, LearnedFinding, Manifest, OutputFile, OutputWriter,
     RetentionPolicy, StateDirectory, StepFit, TableReferences, VerifyReport, output_root,
     table_shard_directory, visible_location,
 };

@@ -181,12 +181,11 @@ pub trait Sink: Debug + Send + Sync {
         })
     }
 
-    /// Begins a file that takes encoded parts in order. `metadata` becomes key-value metadata
-    /// where the format has it.
+    /// Begins a file that takes encoded parts in order. Equal parts give equal files: nothing in a file names a run, a
+    /// time or an id.
     fn open_writer(
         &self,
         schema: &SchemaRef,
-        metadata: &[(String, String)],
         out: Box<dyn std::io::Write + Send>,
     ) -> Result<Box<dyn FileWriter>>;
 }

@@ -88,10 +88,8 @@ impl Sink for DeltaEncoder {
     fn open_writer(
         &self,
         schema: &SchemaRef,
-        metadata: &[(String, String)],
         out: Box<dyn Write + Send>,
     ) -> Result<Box<dyn FileWriter>> {
-        self.files
-            .open_writer(&table_schema(schema)?, metadata, out)
+        self.files.open_writer(&table_schema(schema)?, out)
     }
 }

@@ -8,7 +8,7 @@ use arrow::datatypes::SchemaRef;
 use forebay_model::{
     Dataset, Fault, FileRange, IdBuilder, Result, Span, encode_path_part, plain_batch,
 };
-use forebay_run::{FileContent, OutputFile, OutputWriter, table_shard_directory};
+use forebay_run::{OutputFile, OutputWriter, table_shard_directory};
 use forebay_storage::{ScanRequest, ScratchDir, Sink, Source, StorageClient, TableFile};
 
 use crate::delta::config::DeltaSource;
@@ -115,14 +115,10 @@ impl<'a> RewrittenFiles<'a> {
             TablePlace::new(self.io, &self.config.path)?.root,
             table_shard_directory(id.finish())?,
         );
-        let content = FileContent {
-            schema: schema.clone(),
-            metadata: Vec::new(),
-        };
         let files = OutputWriter::begin(
             self.io,
             &self.encoder,
-            content,
+            schema.clone(),
             &out,
             directory,
             self.scratch,

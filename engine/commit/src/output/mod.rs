@@ -18,4 +18,4 @@ pub use shard::{
 };
 pub use table::{PublishedTable, TableTarget, table_record_is_intact};
 pub(crate) use writer::{ATTEMPT, attempt_dir};
-pub use writer::{FileContent, OutputWriter};
+pub use writer::OutputWriter;

@@ -30,7 +30,7 @@ pub const ATTEMPT: &str = ".attempt-";
 pub struct OutputWriter<'a> {
     io: &'a StorageClient,
     sink: &'a dyn Sink,
-    content: FileContent,
+    schema: SchemaRef,
     directory: RelativePath,
     data: StorageLocation,
     /// What data files are called after their extension.
@@ -40,14 +40,6 @@ pub struct OutputWriter<'a> {
     counters: BTreeMap<String, usize>,
     clock: u64,
     done: Vec<OutputFile>,
-}
-
-/// The columns of an output's files, and what is written beside them in each file.
-pub struct FileContent {
-    /// The columns of the files.
-    pub schema: SchemaRef,
-    /// Keys and values of the files' own metadata.
-    pub metadata: Vec<(String, String)>,
 }
 
 enum OutputStaging {
@@ -110,7 +102,7 @@ impl<'a> OutputWriter<'a> {
     pub fn begin(
         io: &'a StorageClient,
         sink: &'a dyn Sink,
-        content: FileContent,
+        schema: SchemaRef,
         out: &StorageLocation,
         directory: RelativePath,
         scratch: &ScratchDir,
@@ -136,7 +128,7 @@ impl<'a> OutputWriter<'a> {
         Ok(OutputWriter {
             io,
             sink,
-            content,
+            schema,
             directory,
             data,
             suffix: if out.local.is_some() && sink.table().is_none() {
@@ -215,9 +207,7 @@ impl<'a> OutputWriter<'a> {
             inner,
             sums: sums.clone(),
         });
-        let writer = self
-            .sink
-            .open_writer(&self.content.schema, &self.content.metadata, out)?;
+        let writer = self.sink.open_writer(&self.schema, out)?;
         Ok(OpenOutputFile {
             writer,
             sums,

@@ -7,8 +7,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use forebay_cluster::QueryRows;
 use forebay_commit::{
-    FileContent, Manifest, OutputFile, OutputWriter, ReuseDecision, Shard, record_is_intact,
-    shard_directory,
+    Manifest, OutputFile, OutputWriter, ReuseDecision, Shard, record_is_intact, shard_directory,
 };
 use forebay_execute::{
     ClusterHandle, LearnResult, MaterializePass, MaterializePlan, PassContext, SourceInput,
@@ -23,6 +22,7 @@ use serde_json::{Value, json};
 use super::RunExecutor;
 use super::aggregate::LearnedGroups;
 use super::row_order::windows_behind;
+use crate::gathered_source::name_by_gather;
 use crate::leak_check::time_text;
 use crate::report::{FutureReport, PassReport};
 use crate::session::Session;
@@ -191,14 +191,10 @@ impl RunExecutor<'_> {
         };
         let schema = source.schema().clone();
         let begin = || {
-            let content = FileContent {
-                schema: schema.clone(),
-                metadata: Vec::new(),
-            };
             OutputWriter::begin(
                 &session.io,
                 sink.as_ref(),
-                content,
+                schema.clone(),
                 place,
                 directory.clone(),
                 &self.scratch,
@@ -272,8 +268,9 @@ impl RunExecutor<'_> {
         let place = self.store.materialized_location(id);
         let path = json!({ "path": literal_path(&place.join(&shard_directory(id)?).shown) });
         let source = session.connectors.source("parquet", &path)?;
-        let dataset =
-            Arc::new(source.discover(&session.io, &row_order_columns(&self.program, op))?);
+        let dataset = source.discover(&session.io, &row_order_columns(&self.program, op))?;
+        let (dataset, source) = name_by_gather(id, dataset, source);
+        let dataset = Arc::new(dataset);
         self.program.bound.set_gathered_schema(op, &dataset.schema);
         self.state.gathered.insert(
             op,

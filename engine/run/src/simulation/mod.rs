@@ -81,7 +81,6 @@ impl Sink for NullSink {
     fn open_writer(
         &self,
         _: &SchemaRef,
-        _: &[(String, String)],
         _: Box<dyn std::io::Write + Send>,
     ) -> Result<Box<dyn FileWriter>> {
         Err(Fault::internal("the simulation encodes no rows"))
