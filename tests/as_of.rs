@@ -13,8 +13,8 @@ version: 1
 name: as_of
 params: { here: { type: path }, there: { type: path } }
 sources:
-  here: { parquet: { path: "${here}" }, time: day, keys: [store, item] }
-  there: { parquet: { path: "${there}" }, time: day, keys: [store, item] }
+  here: { parquet: { path: "${here}" }, time: day, keys: [store, item], duplicates: allow }
+  there: { parquet: { path: "${there}" }, time: day, keys: [store, item], duplicates: allow }
 steps:
   other: { from: there, do: [{ rename: { id: met } }] }
   joined:

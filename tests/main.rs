@@ -24,6 +24,7 @@ mod delta_kill;
 mod delta_log;
 mod delta_sink;
 mod delta_tables;
+mod duplicates;
 mod end_to_end;
 mod exact_values;
 mod examples;

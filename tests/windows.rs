@@ -11,7 +11,7 @@ version: 1
 name: windows
 params: { data: { type: path }, out: { type: path } }
 sources:
-  demand: { parquet: { path: "${data}" }, time: day, keys: [store, item] }
+  demand: { parquet: { path: "${data}" }, time: day, keys: [store, item], duplicates: allow }
   items: { csv: { path: items.csv } }
 steps:
   joined:
@@ -274,7 +274,7 @@ fn three_ways_give_the_same_bits() {
 fn one_window_spec(step: &str, rest: &str) -> String {
     format!(
         "version: 1\nname: small\nparams: {{ data: {{ type: path }} }}\nsources:\n  demand:\n    parquet: {{ path: \
-         \"${{data}}\" }}\n    time: day\n    keys: [store, item]\nsteps:\n  features:\n    from: demand\n    do:\n      \
+         \"${{data}}\" }}\n    time: day\n    keys: [store, item]\n    duplicates: allow\nsteps:\n  features:\n    from: demand\n    do:\n      \
          - drop: [pad]\n      - {step}\n{rest}sinks:\n  table: {{ from: features, parquet: {{ path: out }} }}\n"
     )
 }

@@ -309,7 +309,7 @@ pub mod prelude {
         RunReport, ScoringRequest, ServingModel, Session, SessionOptions, Setters,
     };
     pub use forebay_connectors::*;
-    pub use forebay_model::{DataSplit, Fault, Pipeline, Result};
+    pub use forebay_model::{DataSplit, DuplicateRows, Fault, Pipeline, Result};
     pub use forebay_plan::{ColumnSelector, ConfiguredTransform, Transform};
     pub use forebay_run::{ForecastFormat, PredictConfig};
     pub use forebay_transforms::*;

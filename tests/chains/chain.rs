@@ -138,7 +138,7 @@ impl RandomChain {
             let (name, keys) = (&source.name, serde_json::json!(source.series.keys));
             write!(text, "  {name}: {{ parquet: {{ path: \"{data}/{name}\" }}").unwrap();
             if let Some(time) = &source.series.time {
-                write!(text, ", time: {time}, keys: {keys}").unwrap();
+                write!(text, ", time: {time}, keys: {keys}, duplicates: allow").unwrap();
             }
             text += " }\n";
         }

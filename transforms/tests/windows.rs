@@ -63,6 +63,7 @@ fn bind_step(step: &Value, declared: bool) -> Result<BoundPipeline> {
                 Vec::new()
             },
             ready: None,
+            duplicates: None,
             lookback: None,
             at: None,
         }],

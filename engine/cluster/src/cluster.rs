@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, SeriesCounts, codes};
 use forebay_plan::{OpId, WindowRowOrder};
 use forebay_storage::{CancellationToken, EventListener, StorageClient, StorageLocation};
 use serde_json::Value;
@@ -144,7 +144,7 @@ pub enum TaskEvent {
     /// A part is committed; comes once for each.
     Part { first: usize, made: Value },
     /// A task is done.
-    Done { task: usize, gaps: u64 },
+    Done { task: usize, counts: SeriesCounts },
     /// Work moved on; counts are differences.
     Moved { rows: u64, bytes: u64, spilled: u64 },
 }

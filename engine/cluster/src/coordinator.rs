@@ -472,7 +472,7 @@ impl Coordinator {
                     self.notify_group(group, StageUpdate::Said(TaskEvent::Part { first, made }));
                 }
             }
-            WorkerMessage::Done { gaps, progress } => {
+            WorkerMessage::Done { counts, progress } => {
                 self.record_progress(attempt, progress);
                 let Some(others) = self.schedule.complete(task, attempt, self.now()) else {
                     return;
@@ -483,7 +483,10 @@ impl Coordinator {
                     .for_each(|other| drop(self.end_attempt(other, "cancelled")));
                 self.notify_group(
                     group,
-                    StageUpdate::Said(TaskEvent::Done { task: index, gaps }),
+                    StageUpdate::Said(TaskEvent::Done {
+                        task: index,
+                        counts,
+                    }),
                 );
                 let Some(known) = self.groups.get_mut(&group) else {
                     return;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use forebay_feed::FeedConfig;
-use forebay_model::{ContentId, Fault, Interval, Pipeline, Result, WireFault, codes};
+use forebay_model::{ContentId, Fault, Interval, Pipeline, Result, SeriesCounts, WireFault, codes};
 use forebay_plan::{AnalyzerId, OpId, WindowRowOrder};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use crate::scheduler::CostClass;
 use crate::shuffle_plan::ShufflePlan;
 
 /// What both sides must agree on.
-pub const PROTOCOL: u32 = 13;
+pub const PROTOCOL: u32 = 14;
 
 /// A run, as workers need to know it: they compile it themselves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -412,9 +412,9 @@ pub enum WorkerMessage {
         first: usize,
         made: Value,
     },
-    /// All is done. `gaps`: steps that were not of the declared period, up to the last task.
+    /// All is done. `counts`: gaps up to the last task, and duplicates of a shuffle.
     Done {
-        gaps: u64,
+        counts: SeriesCounts,
         progress: TaskProgress,
     },
     /// The worker leaves: what is not done is for others.

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::AtomicBool;
 
-use forebay_model::Result;
+use forebay_model::{Result, SeriesCounts};
 use serde_json::Value;
 
 /// How a worker's task ended.
 #[derive(Debug)]
 pub enum TaskOutcome {
-    /// Everything is committed. Holds the number of steps that were not of the declared period, up to the last span.
-    Done(u64),
+    /// Everything is committed. Holds what windows counted: gaps up to the last span, and duplicates of a shuffle.
+    Done(SeriesCounts),
     /// The worker is draining, and some units are not done.
     HandedBack,
     /// The coordinator cancelled the task.

@@ -115,7 +115,7 @@ impl MessageSink {
             });
         }
         self.send(match ended {
-            Ok(TaskOutcome::Done(gaps)) => WorkerMessage::Done { gaps, progress },
+            Ok(TaskOutcome::Done(counts)) => WorkerMessage::Done { counts, progress },
             Ok(TaskOutcome::HandedBack) => WorkerMessage::HandedBack,
             // The receiver has gone.
             Ok(TaskOutcome::Stopped) => return,

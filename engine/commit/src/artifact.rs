@@ -16,8 +16,8 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 use forebay_model::{
-    ContentId, DataSplit, Dataset, Fault, Finding, IdBuilder, NodeInput, Pipeline, PipelineNode,
-    PipelineSink, PipelineSource, RefitPolicy, Result, Step, codes,
+    ContentId, DataSplit, Dataset, DuplicateRows, Fault, Finding, IdBuilder, NodeInput, Pipeline,
+    PipelineNode, PipelineSink, PipelineSource, RefitPolicy, Result, Step, codes,
 };
 use forebay_plan::{BoundPipeline, SqlCompiler, TransformRegistry, bind, config_without};
 use forebay_storage::{StorageClient, StorageLocation};
@@ -102,6 +102,8 @@ struct WireSource {
     config: Value,
     time: Option<String>,
     keys: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    duplicates: Option<DuplicateRows>,
     columns: Map<String, Value>,
 }
 
@@ -240,6 +242,7 @@ impl Artifact {
                     config: without_paths(&source.config),
                     time: source.time.clone(),
                     keys: source.keys.clone(),
+                    duplicates: source.duplicates,
                     columns: columns.collect::<Result<_>>()?,
                 },
             );
@@ -567,6 +570,7 @@ fn from_wire(wire: WireArtifact) -> Result<(Pipeline, BTreeMap<String, SchemaRef
             config,
             time,
             keys,
+            duplicates,
             ..
         } = source;
         sources.push(PipelineSource {
@@ -576,6 +580,7 @@ fn from_wire(wire: WireArtifact) -> Result<(Pipeline, BTreeMap<String, SchemaRef
             time,
             keys,
             ready: None,
+            duplicates,
             lookback: None,
             at: None,
         });

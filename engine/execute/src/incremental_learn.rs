@@ -13,7 +13,7 @@ use forebay_commit::{
     MERGES_MIN, SHARES, SHARES_AT_ONCE, merge_pairwise, shares_bytes_min, sources_per_merge,
 };
 use forebay_model::{
-    AnalyzerInput, AnyAnalyzer, AnyState, ContentId, IdBuilder, Result, catch_panic,
+    AnalyzerInput, AnyAnalyzer, AnyState, ContentId, IdBuilder, Result, SeriesCounts, catch_panic,
 };
 use forebay_plan::{
     AnalyzerId, AnalyzerLane, Carry, ChainWindow, PassWork, RowCounts, WindowRowOrder, operation_id,
@@ -969,7 +969,7 @@ impl<'a> IncrementalLane<'a> {
             }
         }
         self.learn.store.flush()?;
-        Ok(TaskOutcome::Done(0))
+        Ok(TaskOutcome::Done(SeriesCounts::default()))
     }
 
     /// Merges a share of an analyzer's state over all spans, on a worker. If a committed state is corrupt, nothing is
@@ -997,7 +997,7 @@ impl<'a> IncrementalLane<'a> {
                     analyzer.encode(&mut state, out)
                 })?;
         }
-        Ok(TaskOutcome::Done(0))
+        Ok(TaskOutcome::Done(SeriesCounts::default()))
     }
 
     /// The state of an analyzer that workers merged; `None` if a share is missing.

@@ -8,7 +8,7 @@ use forebay_cluster::{
     TaskOutcome, TaskSpec, WindowInit, WorkUnitRef, bad_request,
 };
 use forebay_commit::StateStore;
-use forebay_model::{ContentId, Fault, Result, codes};
+use forebay_model::{ContentId, Fault, Result, SeriesCounts, codes};
 use forebay_plan::{Carry, WindowBudget};
 use forebay_storage::{CancellationToken, Event, EventListener, ScratchDir};
 use forebay_threads::FlushPool;
@@ -254,7 +254,7 @@ impl OrderedScan<'_> {
                         };
                         parts.insert(first, serde_json::from_value(made).map_err(strange)?);
                     }
-                    TaskEvent::Done { task, gaps: found } if task == last => gaps = found,
+                    TaskEvent::Done { task, counts } if task == last => gaps = counts.gaps,
                     TaskEvent::Done { .. } | TaskEvent::Moved { .. } => {}
                 }
                 Ok(())
@@ -337,7 +337,7 @@ impl OrderedScan<'_> {
                     return Ok(TaskOutcome::Stopped);
                 }
                 keep(&carry, *to)?;
-                Ok(TaskOutcome::Done(carry.gaps()))
+                Ok(TaskOutcome::Done(gap_counts(&carry)))
             }
             TaskKind::Merge { .. }
             | TaskKind::MergeRuns { .. }
@@ -407,10 +407,18 @@ impl OrderedScan<'_> {
                         finishers.submit((tasks.start, unfinished))?;
                         at = tasks.end;
                     }
-                    Ok(TaskOutcome::Done(carry.gaps()))
+                    Ok(TaskOutcome::Done(gap_counts(&carry)))
                 };
                 finishers.run_scoped(finish_threads, each, None)
             }
         }
+    }
+}
+
+/// The counts of a task that is done with these windows. Units count their duplicates themselves.
+fn gap_counts(carry: &Carry) -> SeriesCounts {
+    SeriesCounts {
+        gaps: carry.gaps(),
+        duplicates: 0,
     }
 }

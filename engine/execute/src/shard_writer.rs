@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use arrow::datatypes::SchemaRef;
 use forebay_cluster::StageRef;
 use forebay_commit::{OutputFile, OutputWriter, Shard};
-use forebay_model::{AnalyzerInput, ContentId, Fault, Result, catch_panic};
+use forebay_model::{AnalyzerInput, ContentId, Fault, Result, SeriesCounts, catch_panic};
 use forebay_plan::{Carry, RowCounts, WindowBudget};
 use forebay_storage::{EncodedBatch, EncodedPiece, Event, FileLayout, total_rows};
 use forebay_threads::{FlushPool, OnComplete, WorkSharingPool, lock, poisoned_lock};
@@ -16,7 +16,7 @@ use crate::chunk_source::{ChunkPrefetch, RangeReader};
 use crate::fused_learn::FusedLearner;
 use crate::ordered_scan::{
     CheckpointHook, OrderedScan, PendingUnits, RangeExecution, RangePlan, ReadMode, ScanCursor,
-    SpanTimeline, UnitResults, gaps_message,
+    SpanTimeline, UnitResults, warn_of_counts,
 };
 use crate::row_groups::{EncodedRowGroup, RowGroup, RowGroupBuilder};
 use crate::span_index::WorkUnit;
@@ -147,6 +147,7 @@ pub fn new_shard(
         rows_expanded: counts.expanded,
         rows_clipped: counts.clipped,
         rows_crossed: counts.crossed,
+        rows_duplicate: counts.duplicates,
         files,
     }
 }
@@ -195,11 +196,11 @@ impl WritePass<'_> {
             .transpose()?
             .flatten()
             .map_or_else(|| self.write_shards_on_threads(making, &todo, &shards), Ok)?;
-        if done.gaps > 0 {
-            self.watch.on_event(Event::Warning {
-                message: gaps_message(done.gaps),
-            });
-        }
+        let counts = SeriesCounts {
+            gaps: done.gaps,
+            duplicates: done.parts.values().map(|shard| shard.rows_duplicate).sum(),
+        };
+        warn_of_counts(self.watch, counts);
         let rows_kept = parts
             .iter()
             .filter_map(|part| part.known.as_ref())

@@ -15,9 +15,9 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::streaming::PartitionStream;
 use forebay_cluster::{RunSpec, ShufflePlan, TaskEvent, TaskKind, TaskSpec, run_range};
 use forebay_commit::StateStore;
-use forebay_model::{ContentId, Fault, IdBuilder, Result, codes, take_batch};
+use forebay_model::{ContentId, Fault, IdBuilder, Result, SeriesCounts, codes, take_batch};
 use forebay_plan::{OpId, SharedSort, WindowRowOrder};
-use forebay_storage::{Event, ScratchDir};
+use forebay_storage::ScratchDir;
 use serde_json::json;
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::xxh3_64;
@@ -25,7 +25,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::external_sort::compressed_ipc;
 use crate::join_keys::JoinKeys;
 use crate::materialize::{one_time_table, schema_with_positions};
-use crate::ordered_scan::{gaps_message, range_bytes_min};
+use crate::ordered_scan::{range_bytes_min, warn_of_counts};
 use crate::remote::RemoteExecutor;
 use crate::shuffle_read::ShuffleStream;
 use crate::sorted_pass::{SortInput, SortedPass};
@@ -167,19 +167,22 @@ impl ShuffleStage<'_> {
             })
     }
 
-    /// Computes over the rows of a partition; returns the number of steps that were not of the declared period.
-    pub fn reduce(&self, part: usize) -> Result<u64> {
+    /// Computes over the rows of a partition; returns what the windows counted.
+    pub fn reduce(&self, part: usize) -> Result<SeriesCounts> {
         let failed = |error| Fault::disk("rows for another worker cannot be written", error);
         let done = format!("computed-{part}");
         let known = self.store.get_shared(self.plan.id, &done, |input| {
-            let mut gaps = [0; 8];
-            input.read_exact(&mut gaps).map_err(failed)?;
-            Ok(u64::from_le_bytes(gaps))
+            let mut counts = [[0; 8]; 2];
+            input
+                .read_exact(counts.as_flattened_mut())
+                .map_err(failed)?;
+            let [gaps, duplicates] = counts.map(u64::from_le_bytes);
+            Ok(SeriesCounts { gaps, duplicates })
         })?;
-        if let Some(gaps) = known {
-            return Ok(gaps);
+        if let Some(counts) = known {
+            return Ok(counts);
         }
-        let (sorted, gaps) = self.pass.sort(&self.plan.shared_sort(), &|side| {
+        let (sorted, counts) = self.pass.sort(&self.plan.shared_sort(), &|side| {
             self.partition_table(side, part)
         })?;
         for (layer, sorted) in sorted.directions().into_iter().enumerate() {
@@ -213,9 +216,10 @@ impl ShuffleStage<'_> {
         }
         self.store
             .put_shared(self.plan.id, &done, self.pass.gather.scratch, &mut |out| {
-                out.write_all(&gaps.to_le_bytes()).map_err(failed)
+                let numbers = [counts.gaps, counts.duplicates].map(u64::to_le_bytes);
+                out.write_all(numbers.as_flattened()).map_err(failed)
             })?;
-        Ok(gaps)
+        Ok(counts)
     }
 
     /// The rows of a partition on one side, as a table.
@@ -267,7 +271,7 @@ impl RemoteExecutor<'_> {
             (0..runs.len()).map(move |run| TaskKind::Divide { side, run })
         });
         let compute = (0..shuffle.parts).map(|part| TaskKind::Compute { part });
-        let mut gaps = 0;
+        let mut counts = SeriesCounts::default();
         for whats in [divide.collect::<Vec<_>>(), compute.collect()] {
             let task = |what| TaskSpec {
                 cost: 1,
@@ -276,18 +280,17 @@ impl RemoteExecutor<'_> {
             };
             let tasks = whats.into_iter().map(task).collect();
             let done = self.run_tasks(&common, tasks, known, &mut |said| {
-                if let TaskEvent::Done { gaps: found, .. } = said {
-                    gaps += found;
+                if let TaskEvent::Done {
+                    counts: counted, ..
+                } = said
+                {
+                    counts.add(counted);
                 }
                 Ok(())
             });
             done.map_err(|failure| failure.fault)?;
         }
-        if gaps > 0 {
-            self.watch.on_event(Event::Warning {
-                message: gaps_message(gaps),
-            });
-        }
+        warn_of_counts(self.watch, counts);
         Ok(shuffle)
     }
 }

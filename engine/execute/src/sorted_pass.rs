@@ -13,12 +13,11 @@ use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{Expr, LogicalPlan, SortExpr, ident};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::SessionContext;
-use forebay_model::{Fault, Result};
+use forebay_model::{Fault, Result, SeriesCounts};
 use forebay_plan::{
     GatherOp, JoinBy, JoinOp, MatchDirection, NodeFlow, OpId, OpStream, PlanOp, SharedSort,
     WindowOp, canonical_key,
 };
-use forebay_storage::Event;
 use forebay_threads::{lock, parallel_map};
 use futures::StreamExt;
 
@@ -26,7 +25,7 @@ use crate::as_of_join::{AsOfOperator, as_of_order};
 use crate::external_sort::{BatchIter, SortSpec, SpillingSorter, merge_runs};
 use crate::hash_join::{HashJoin, RowsPerMatch, join_schema};
 use crate::materialize::{MaterializePass, engine_fault};
-use crate::ordered_scan::gaps_message;
+use crate::ordered_scan::warn_of_counts;
 use crate::restore_order::{RestoreOrder, check_cancel_flag};
 use crate::sorted_outputs::{SortedFile, SortedKind};
 use crate::window_operator::WindowOperator;
@@ -81,24 +80,20 @@ impl SortedPass<'_> {
         }
         let rows =
             |side: &SortInput<'_>| self.gather.input_table(side.name, side.flow, &side.columns);
-        let (sorted, gaps) = self.sort(together, &rows)?;
-        if gaps > 0 {
-            self.gather.watch.on_event(Event::Warning {
-                message: gaps_message(gaps),
-            });
-        }
+        let (sorted, counts) = self.sort(together, &rows)?;
+        warn_of_counts(self.gather.watch.as_ref(), counts);
         self.output_columns(together)?
             .into_iter()
             .map(|columns| sorted.select_columns(columns))
             .collect()
     }
 
-    /// Sorts the rows of `tables` and computes over them; also counts steps that were not of the declared period.
+    /// Sorts the rows of `tables` and computes over them; also returns what windows counted.
     pub fn sort(
         &self,
         together: &SharedSort,
         tables: InputTableFn<'_>,
-    ) -> Result<(SortedFile, u64)> {
+    ) -> Result<(SortedFile, SeriesCounts)> {
         let (flow, sides) = (self.flow(together)?, self.sort_inputs(together)?);
         match (
             &self.gather.context.program.bound.ops[together.stand].op,
@@ -129,7 +124,8 @@ impl SortedPass<'_> {
                     flow,
                 )?;
                 let outputs = hash_join.run(&tables(here)?, &tables(there)?)?;
-                Ok((back.write_all(outputs, self.keeps_rows, self.stop)?, 0))
+                let sorted = back.write_all(outputs, self.keeps_rows, self.stop)?;
+                Ok((sorted, SeriesCounts::default()))
             }
             (
                 PlanOp::Join(
@@ -158,7 +154,7 @@ impl SortedPass<'_> {
                     MatchDirection::Forward => one_way(false)?,
                     MatchDirection::Nearest => one_way(true)?.with_other_direction(one_way(false)?),
                 };
-                Ok((sorted, 0))
+                Ok((sorted, SeriesCounts::default()))
             }
             (_, [rows]) => {
                 let (window, _) = self.merged_window(together)?;
@@ -173,8 +169,8 @@ impl SortedPass<'_> {
                 let over = Arc::new(WindowOperator::new(&window, &rows.columns)?);
                 let sorted =
                     self.sort_and_compute(together.stand, tables(rows)?, by, over.clone(), flow)?;
-                let gaps = *lock(&over.gaps)?;
-                Ok((sorted, gaps))
+                let counts = *lock(&over.counts)?;
+                Ok((sorted, counts))
             }
             _ => Err(Fault::internal("an input that is not sorted")),
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
-use forebay_model::{Fault, Result};
+use forebay_model::{DuplicateRows, Fault, Result, SeriesCounts};
 use forebay_plan::{GatherOp, WindowOp};
 use forebay_threads::lock;
 use forebay_window::{InputRows, WindowEngine, WindowFunction, WindowPlan};
@@ -22,8 +22,8 @@ pub struct WindowOperator {
     inputs: Vec<usize>,
     /// The outputs and the row's position.
     pub schema: SchemaRef,
-    /// The number of steps between rows of a series that differ from the declared period.
-    pub gaps: Arc<Mutex<u64>>,
+    /// What the window counted between the rows of series.
+    pub counts: Arc<Mutex<SeriesCounts>>,
 }
 
 impl WindowOperator {
@@ -49,7 +49,7 @@ impl WindowOperator {
             backward: window.backward,
             plan: Arc::new(plan),
             schema: Arc::new(Schema::new(fields)),
-            gaps: Arc::default(),
+            counts: Arc::default(),
         })
     }
 }
@@ -62,7 +62,7 @@ impl SortedOperator for WindowOperator {
     fn start(&self) -> BatchFn {
         let mut engine = WindowEngine::new(self.plan.clone());
         let (keys, time, inputs) = (self.keys.clone(), self.time, self.inputs.clone());
-        let (plan, schema, gaps) = (self.plan.clone(), self.schema.clone(), self.gaps.clone());
+        let (plan, schema, counts) = (self.plan.clone(), self.schema.clone(), self.counts.clone());
         let backward = self.backward;
         Box::new(move |batch| {
             let columns = |places: &[usize]| {
@@ -84,7 +84,12 @@ impl SortedOperator for WindowOperator {
             };
             let mut outputs = engine.push(&rows, &vec![true; plan.functions.len()])?;
             engine.keep_last();
-            *lock(&gaps)? = engine.gaps();
+            let mut counts = lock(&counts)?;
+            counts.gaps = engine.gaps();
+            if plan.duplicates.policy == DuplicateRows::Warn {
+                counts.duplicates += engine.duplicates();
+            }
+            drop(counts);
             if backward {
                 for (output, function) in outputs.iter_mut().zip(&plan.functions) {
                     if matches!(function.compute, WindowFunction::LastValidTime { .. }) {

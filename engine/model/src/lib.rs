@@ -8,6 +8,7 @@ mod codec;
 mod config_error;
 mod data_split;
 mod dataset;
+mod duplicates;
 mod fault;
 mod finding;
 mod group_by;
@@ -31,6 +32,7 @@ pub use codec::{StateDecoder, StateEncoder};
 pub use config_error::{ConfigError, ConfigResult};
 pub use data_split::DataSplit;
 pub use dataset::{BoundValue, ColumnExtent, Dataset, FileRange, Span};
+pub use duplicates::{DuplicateRows, SeriesCounts};
 pub use fault::{
     Fault, FaultCode, FaultDomain, FaultSite, RelatedPlace, Result, RetryAdvice, SpecLocation,
     TextFragment, WireFault, catch_panic, catch_panic_at, codes, find_io_error, listing,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{DataSplit, SpecLocation};
+use crate::{DataSplit, DuplicateRows, SpecLocation};
 
 /// The DAG of steps. No later stage can tell whether it came from YAML or from Rust.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -47,6 +47,9 @@ pub struct PipelineSource {
     pub time: Option<String>,
     /// Columns that identify a series.
     pub keys: Vec<String>,
+    /// Treatment of rows with the same keys and the same time; `None` where the spec leaves it to the windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplicates: Option<DuplicateRows>,
     /// Conditions for which a run waits before it reads.
     pub ready: Option<ReadinessCondition>,
     /// Period before an interval in which rows may still change, such as `3d`. Intervals within it are recomputed.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::ArrayRef;
 use arrow::row::{OwnedRow, RowConverter, SortField};
-use forebay_model::{Fault, Result, canonical_keys, codes, logical_type};
+use forebay_model::{DuplicateRows, Fault, Result, canonical_keys, codes, logical_type};
 use forebay_window::{InputRows, ParallelFor, WindowEngine, WindowPlan, run_sequentially};
 use serde::{Deserialize, Serialize};
 
@@ -107,6 +107,8 @@ pub struct Carry {
     /// The window that failed because its rows were out of order or its state exceeded the limit. It has to be
     /// computed from sorted rows.
     failed: Option<OpId>,
+    /// Rows of the last push with the keys and the time of an earlier row, where a warning is asked for.
+    duplicates: u64,
 }
 
 impl Carry {
@@ -182,6 +184,11 @@ impl Carry {
         self.engines.values().map(WindowEngine::gaps).sum()
     }
 
+    /// Number of rows of the last push with the keys and the time of an earlier row, if the spec asks for a warning.
+    pub(crate) fn duplicates(&self) -> u64 {
+        self.duplicates
+    }
+
     pub(crate) fn take_precomputed(
         &mut self,
         op: OpId,
@@ -228,10 +235,14 @@ impl Carry {
         let outputs = engine
             .push_all(batches, emit, together)
             .inspect_err(|(_, fault)| {
-                if fault.code() == codes::OUT_OF_ORDER {
+                if fault.code() == codes::OUT_OF_ORDER && !engine.refused_duplicates() {
                     self.failed = Some(op);
                 }
             })?;
+        self.duplicates = match plan.duplicates.policy {
+            DuplicateRows::Warn => engine.duplicates(),
+            DuplicateRows::Allow | DuplicateRows::Error => 0,
+        };
         match (row_order, &self.held) {
             (WindowRowOrder::Key, _) => engine.keep_last(),
             (_, Some(held)) => engine

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use forebay_model::{Fault, Result, type_words};
+use forebay_model::{DuplicateRows, Fault, Result, type_words};
 use serde_json::Value;
 
 use crate::column_selector::unknown_column;
@@ -40,6 +40,8 @@ pub struct SeriesColumns {
     pub time: Option<String>,
     /// Columns that identify a series.
     pub keys: Option<Vec<String>>,
+    /// Treatment of rows with the same keys and the same time, where the source declares it.
+    pub duplicates: Option<DuplicateRows>,
 }
 
 impl SeriesColumns {
@@ -69,12 +71,25 @@ impl SeriesColumns {
             .and_then(|keys| keys.iter().map(after).collect());
     }
 
+    /// The columns of the rows of both; none where they differ.
+    pub(crate) fn of_both(&self, other: &SeriesColumns) -> SeriesColumns {
+        if (&self.time, &self.keys) != (&other.time, &other.keys) {
+            return SeriesColumns::default();
+        }
+        let declared = self.duplicates.zip(other.duplicates);
+        SeriesColumns {
+            duplicates: declared.map(|(first, second)| first.max(second)),
+            ..self.clone()
+        }
+    }
+
     /// Restricts the columns to those of a schema.
     pub(crate) fn still_in(&self, schema: &Schema) -> SeriesColumns {
         let there = |name: &String| schema.field_with_name(name).is_ok();
         SeriesColumns {
             time: self.time.clone().filter(there),
             keys: self.keys.clone().filter(|keys| keys.iter().all(there)),
+            duplicates: self.duplicates,
         }
     }
 }

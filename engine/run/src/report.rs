@@ -95,6 +95,9 @@ pub struct OutputReport {
     /// Rows whose predicted quantiles crossed, and were sorted.
     #[serde(skip_serializing_if = "is_zero")]
     pub crossed: u64,
+    /// Rows with the keys and the time of an earlier row of their series, where windows warn of them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub duplicates: u64,
     /// Its columns, in order.
     pub columns: Vec<OutputColumn>,
     /// Whether readers saw something else before, or nothing.

@@ -126,6 +126,7 @@ fn plan(time: DataType, keys: usize, computes: Vec<(usize, WindowFunction)>) -> 
         ],
         functions: functions.collect(),
         gaps: GapHandling::CountRows,
+        duplicates: DuplicateCheck::default(),
     }
 }
 

@@ -22,6 +22,18 @@ pub(crate) struct BatchRow {
     pub source: Option<u32>,
 }
 
+impl BatchRow {
+    /// Number of entries directly before it that have its time.
+    #[inline]
+    pub fn ties(&self) -> u32 {
+        if self.step == 0 && self.number > 0 {
+            self.run
+        } else {
+            0
+        }
+    }
+}
+
 /// A column that contains the entries of the batch.
 pub(crate) struct EntryColumn<'a> {
     pub words: &'a [u64],

@@ -39,6 +39,15 @@ impl WordEncoding {
         }
     }
 
+    /// The word by which equal values are recognized: -0.0 becomes 0.0.
+    #[inline]
+    pub(crate) fn normal_word(self, word: u64) -> u64 {
+        match self {
+            WordEncoding::Number => (f64::from_bits(word) + 0.0).to_bits(),
+            WordEncoding::Bits => word,
+        }
+    }
+
     /// Appends the encoded values of a column.
     pub(crate) fn words(self, column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
         match self {

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use arrow::array::ArrayRef;
-use forebay_model::{Fault, Result, catch_panic};
+use forebay_model::{DuplicateRows, Fault, Result, catch_panic};
 
 use crate::compiled_plan::{CompiledPlan, compile_plan};
+use crate::duplicates::PushedRows;
 use crate::output::{OutputRows, PushOutput, SharedOutput, contiguous_start};
 use crate::partition::{EncodedRows, PushRequest, SeriesPartition};
 use crate::series_hash::SeriesHasher;
@@ -40,6 +41,8 @@ pub struct WindowEngine {
     keys: SeriesHasher,
     /// Each series belongs to one partition, by the hash of its keys.
     pub(crate) parts: Vec<SeriesPartition>,
+    /// Whether the last push failed because of rows with equal times.
+    refused_duplicates: bool,
     /// Buffer reused between pushes.
     words: EncodedRows,
 }
@@ -111,6 +114,7 @@ impl WindowEngine {
             program: Arc::new(program),
             keys: SeriesHasher::default(),
             parts,
+            refused_duplicates: false,
             words: EncodedRows::default(),
             plan,
         }
@@ -145,6 +149,10 @@ impl WindowEngine {
         let outputs = self
             .compute(emit, together)
             .map_err(|fault| locate_batch(batches, fault))?;
+        if let Some(fault) = self.refuse_duplicates(batches) {
+            self.refused_duplicates = true;
+            return Err(locate_batch(batches, fault));
+        }
         let mut first = 0;
         let own = batches.iter().map(|rows| {
             let own = outputs.iter().map(|column| match batches.len() {
@@ -156,6 +164,31 @@ impl WindowEngine {
             own
         });
         Ok(own.collect())
+    }
+
+    /// Number of rows of the last push with the keys and the time of an earlier row. Rows whose outputs were not asked for
+    /// do not count.
+    pub fn duplicates(&self) -> u64 {
+        self.parts.iter().map(|part| part.ties).sum()
+    }
+
+    /// Whether the last push failed because of rows with equal times: another order of rows changes nothing.
+    pub fn refused_duplicates(&self) -> bool {
+        self.refused_duplicates
+    }
+
+    /// The fault for the duplicates of the last push, where they are refused.
+    fn refuse_duplicates(&self, batches: &[InputRows<'_>]) -> Option<Fault> {
+        if self.plan.duplicates.policy != DuplicateRows::Error {
+            return None;
+        }
+        let first = self.parts.iter().filter_map(|part| part.first_tie).min()?;
+        let rows = PushedRows {
+            batches,
+            hashes: &self.words.hashes,
+            times: &self.words.times,
+        };
+        Some(rows.duplicate_fault(&self.plan, first as usize, self.duplicates()))
     }
 
     /// Computes the outputs of all rows that were encoded.
@@ -291,6 +324,15 @@ impl WindowEngine {
         size_of::<WindowEngine>()
             + self.parts.iter().map(SeriesPartition::bytes).sum::<usize>()
             + self.keys.bytes()
+    }
+
+    /// Entries that rolling windows have read for rows that tie: a measure of the cost of many rows at one time. An engine
+    /// that was decoded or cloned begins to count anew.
+    pub fn tied_entries_read(&self) -> u64 {
+        self.parts
+            .iter()
+            .map(SeriesPartition::tied_entries_read)
+            .sum()
     }
 
     /// Number of steps that differ from the declared period, with `Warn`.

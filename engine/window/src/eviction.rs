@@ -62,6 +62,7 @@ impl SeriesPartition {
         }
         let (_, &mut oldest, _) = lasts.select_nth_unstable(at);
         drop(lasts);
+        self.forget_tied_windows();
         let (mut bytes, mut even) = (Vec::new(), Vec::new());
         // Backward, so that a series that takes a removed one's number has been visited.
         for series in (0..awake).rev() {

@@ -158,9 +158,13 @@ fn clamp_to_zero(value: f64) -> f64 {
 
 /// Sums of squared, cubed and fourth-power deviations from the mean.
 pub(crate) fn moments(values: &[u64], count: f64) -> [f64; 3] {
-    let Some(centre) = last(values) else {
-        return [0.0; 3];
-    };
+    centred_moments(values, count).map_or([0.0; 3], |(_, _, powers)| powers)
+}
+
+/// The last value, the mean of the distances from it, and the sums of squared, cubed and fourth-power deviations from the
+/// mean; `None` without values.
+pub(crate) fn centred_moments(values: &[u64], count: f64) -> Option<(f64, f64, [f64; 3])> {
+    let centre = last(values)?;
     let distances = || {
         values
             .iter()
@@ -169,7 +173,7 @@ pub(crate) fn moments(values: &[u64], count: f64) -> [f64; 3] {
             .map(|x| x - centre)
     };
     let mean = distances().sum::<f64>() / count;
-    distances().fold([0.0; 3], |[squares, cubes, fourths], distance| {
+    let powers = distances().fold([0.0; 3], |[squares, cubes, fourths], distance| {
         let distance = distance - mean;
         let square = distance * distance;
         [
@@ -177,7 +181,73 @@ pub(crate) fn moments(values: &[u64], count: f64) -> [f64; 3] {
             cubes + square * distance,
             fourths + square * square,
         ]
-    })
+    });
+    Some((centre, mean, powers))
+}
+
+/// Count, sum and sum of squared deviations of values that come one by one: the bits of [`squared_deviations`] whose
+/// centre is the last of the first values.
+#[derive(Debug)]
+pub(crate) struct LaneSums {
+    /// Values so far, also missing ones: it chooses the lane of the next one.
+    length: usize,
+    centre: Option<f64>,
+    counts: SumLanes,
+    sums: SumLanes,
+    ones: SumLanes,
+    squares: SumLanes,
+}
+
+impl LaneSums {
+    /// The sums of the first values.
+    pub fn of(values: &[u64]) -> LaneSums {
+        let mut sums = LaneSums::of_count(0.0);
+        sums.centre = last(values);
+        values
+            .iter()
+            .for_each(|&word| sums.add(f64::from_bits(word)));
+        sums
+    }
+
+    /// The sums of words that are no numbers: only their count is known.
+    pub fn of_count(count: f64) -> LaneSums {
+        LaneSums {
+            length: 0,
+            centre: None,
+            counts: [count, 0.0, 0.0, 0.0],
+            sums: [0.0; LANES],
+            ones: [0.0; LANES],
+            squares: [0.0; LANES],
+        }
+    }
+
+    /// Adds a value.
+    pub fn add(&mut self, value: f64) {
+        let lane = self.length % LANES;
+        self.length += 1;
+        if value.is_nan() {
+            return;
+        }
+        let distance = value - *self.centre.get_or_insert(value);
+        self.counts[lane] += 1.0;
+        self.sums[lane] += value;
+        self.ones[lane] += distance;
+        self.squares[lane] += distance * distance;
+    }
+
+    /// Counts a word that is no number.
+    pub fn count_word(&mut self, is_there: bool) {
+        self.counts[0] += f64::from(u8::from(is_there));
+    }
+
+    /// Count, sum and sum of squared deviations from the mean.
+    pub fn totals(&self) -> (f64, f64, f64) {
+        let count = fold(self.counts);
+        if self.centre.is_none() {
+            return (count, 0.0, 0.0);
+        }
+        finish_deviations(count, fold(self.sums), self.ones, self.squares)
+    }
 }
 
 /// Number of words of `ValidityBits` encoding that are not missing.

@@ -13,6 +13,7 @@ mod bounds;
 mod cold_store;
 mod compiled_plan;
 mod cumulative;
+mod duplicates;
 mod encoding;
 mod engine;
 mod eviction;
@@ -32,8 +33,10 @@ mod series_table;
 mod slabs;
 mod state_codec;
 mod stats;
+mod ties;
 mod validate;
 
+pub use duplicates::DuplicateCheck;
 pub use engine::{InputRows, ParallelFor, WindowEngine, run_sequentially};
 pub use plan::{
     ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength,

@@ -11,6 +11,7 @@ use crate::rolling::RollingBuffers;
 use crate::series_buffer::SeriesBuffer;
 use crate::series_grouping::SeriesGrouping;
 use crate::series_table::SeriesTable;
+use crate::ties::TiedWindows;
 use crate::{GapHandling, PeriodFill, WindowPlan};
 
 /// Fillers of a series per batch row.
@@ -79,6 +80,10 @@ pub(crate) struct SeriesPartition {
     pub resting: ColdStore,
     pub rests: EvictionStats,
     pub gaps: u64,
+    /// Rows of the last push that have the time of the row before them in their series.
+    pub ties: u64,
+    /// The first of them.
+    pub first_tie: Option<u32>,
     scratch: PushBuffers,
 }
 
@@ -90,6 +95,8 @@ struct PushBuffers {
     rows: Vec<BatchRow>,
     distances: Vec<Vec<u32>>,
     space: RollingBuffers,
+    /// Per rolling window: the windows of rows that tie.
+    tied: Vec<TiedWindows>,
     /// Output words of the batch.
     computed: Vec<Vec<u64>>,
 }
@@ -110,6 +117,8 @@ impl SeriesPartition {
             resting: ColdStore::default(),
             rests: EvictionStats::default(),
             gaps: 0,
+            ties: 0,
+            first_tie: None,
             scratch: PushBuffers::default(),
         }
     }
@@ -117,6 +126,8 @@ impl SeriesPartition {
     /// Pushes the rows of this partition.
     pub fn push(&mut self, asked: PushRequest<'_>, put: EmitOutputs<'_>) -> Result<()> {
         let known = self.table.len();
+        self.ties = 0;
+        self.first_tie = None;
         // Filled periods are entries without input rows, which `append_history` does not create.
         let is_filled = matches!(asked.plan.gaps, GapHandling::Complete { .. });
         let only_remembers = !asked.emit.contains(&true) && self.memories.is_empty() && !is_filled;
@@ -136,6 +147,7 @@ impl SeriesPartition {
             taken = self.fill(asked, taken)?;
             self.compute(asked, put);
         }
+        self.limit_tied_windows();
         Ok(())
     }
 
@@ -182,10 +194,12 @@ impl SeriesPartition {
             program,
             words,
             own,
-            ..
+            emit,
         }: PushRequest<'_>,
         taken: usize,
     ) -> Result<usize> {
+        // Rows that only warm up windows are counted where they are evaluated.
+        let is_counted = emit.contains(&true);
         let SeriesPartition {
             history,
             memories,
@@ -221,9 +235,12 @@ impl SeriesPartition {
                 }
             }
             history.push(series, time, waiting);
-            scratch
-                .rows
-                .push(history.row(series, fillers, Some(at as u32)));
+            let row = history.row(series, fillers, Some(at as u32));
+            if row.ties() > 0 && is_counted {
+                self.ties += 1;
+                self.first_tie = Some(self.first_tie.map_or(at as u32, |tie| tie.min(at as u32)));
+            }
+            scratch.rows.push(row);
         }
         Ok(rows)
     }
@@ -250,10 +267,13 @@ impl SeriesPartition {
             rows,
             distances,
             space,
+            tied,
             computed,
             ..
         } = scratch;
         computed.resize_with(emit.len(), Vec::new);
+        tied.resize_with(program.windows.len(), TiedWindows::default);
+        let has_ties = rows.iter().any(|row| row.ties() > 0);
         history.measure(rows, distances);
         memories.advance(rows, distances, table.len());
         let (fill, is_read) = (
@@ -269,10 +289,14 @@ impl SeriesPartition {
         );
         history.with_batch(rows, distances, |batch| {
             memories.run(batch, table.len(), emit, computed);
-            program
-                .windows
-                .iter()
-                .for_each(|windows| windows.run(batch, emit, computed, space));
+            for (windows, tied) in program.windows.iter().zip(tied) {
+                match windows.begins_at_time(&program.edges) {
+                    Some(span) if has_ties => {
+                        tied.run(windows, span, batch, emit, computed, space);
+                    }
+                    _ => windows.run(batch, emit, computed, space),
+                }
+            }
             program
                 .copies
                 .iter()
@@ -286,12 +310,33 @@ impl SeriesPartition {
         history.next_batch();
     }
 
+    /// Forgets the windows of rows that tie: the numbers of series are about to change.
+    pub fn forget_tied_windows(&mut self) {
+        self.scratch.tied.iter_mut().for_each(TiedWindows::clear);
+    }
+
+    /// Entries that windows read for rows that tie.
+    pub fn tied_entries_read(&self) -> u64 {
+        let tied = self.scratch.tied.iter();
+        tied.map(TiedWindows::entries_read).sum()
+    }
+
+    fn limit_tied_windows(&mut self) {
+        let has_words = self.scratch.tied.iter().any(|tied| tied.bytes() > 0);
+        if has_words {
+            let entry_words = self.history.bytes() / size_of::<u64>();
+            let tied = self.scratch.tied.iter_mut();
+            tied.for_each(|tied| tied.limit(entry_words));
+        }
+    }
+
     /// Drops all series but that of the last row.
     pub fn keep_last(&mut self) {
         self.resting = ColdStore::default();
         if self.table.len() < 2 {
             return;
         }
+        self.forget_tied_windows();
         let last = self.table.last() as usize;
         self.history.keep_only(last);
         self.memories.keep_only(last);
@@ -305,7 +350,8 @@ impl SeriesPartition {
 
     /// Bytes of state.
     pub fn bytes(&self) -> usize {
-        self.awake_bytes() + self.resting.bytes()
+        let tied = self.scratch.tied.iter().map(TiedWindows::bytes);
+        self.awake_bytes() + self.resting.bytes() + tied.sum::<usize>()
     }
 
     /// Bytes of the state of active series.

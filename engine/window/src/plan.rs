@@ -6,6 +6,8 @@ use forebay_model::{Fault, Result};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use crate::DuplicateCheck;
+
 /// A length: ticks of the time column, or rows of the series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -316,6 +318,9 @@ pub struct WindowPlan {
     pub functions: Vec<WindowOutput>,
     /// Treatment of missing periods.
     pub gaps: GapHandling,
+    /// Treatment of rows with equal times.
+    #[serde(skip)]
+    pub duplicates: DuplicateCheck,
 }
 
 fn type_text<S: Serializer>(data_type: &DataType, serializer: S) -> Result<S::Ok, S::Error> {
@@ -383,13 +388,39 @@ impl WindowPlan {
             WindowPlan {
                 inputs,
                 functions,
+                duplicates: self.duplicates.stricter(&other.duplicates),
                 ..self.clone()
             },
         )
     }
 }
 
+impl SeriesLength {
+    fn is_time(self) -> bool {
+        matches!(self, SeriesLength::Ticks(_))
+    }
+}
+
 impl WindowFunction {
+    /// Whether the times of entries, and not their places alone, determine the output.
+    pub fn is_by_time(&self) -> bool {
+        match self {
+            WindowFunction::Lag { by, .. }
+            | WindowFunction::Diff { by }
+            | WindowFunction::PctChange { by } => by.is_time(),
+            WindowFunction::Window { frame, .. } => match frame {
+                SeriesFrame::Rolling { over, gap, .. } => over.is_time() || gap.is_time(),
+                SeriesFrame::Expanding { gap } => gap.is_time(),
+                SeriesFrame::Seasonal { season, gap, .. } => season.is_time() || gap.is_time(),
+            },
+            WindowFunction::Ewm { decay, gap, .. } => {
+                matches!(decay, EwmDecay::HalfLife(_)) || gap.is_time()
+            }
+            WindowFunction::SeasonalIndex { gap, .. } => gap.is_time(),
+            WindowFunction::LastValid { .. } | WindowFunction::LastValidTime { .. } => false,
+        }
+    }
+
     /// Distance before the row of the newest entry that determines the output: the age of its data.
     pub fn behind(&self) -> SeriesLength {
         match self {

@@ -3,7 +3,7 @@
 use forebay_model::lerp;
 
 use crate::batch::WindowBatch;
-use crate::bounds::BoundPair;
+use crate::bounds::{BoundPair, WindowBound};
 use crate::encoding::NO_NUMBER;
 use crate::kernels;
 use crate::stats::{from_moments, moment_order};
@@ -50,7 +50,7 @@ pub(crate) struct RollingBuffers {
 }
 
 /// The window of one row.
-struct WindowView<'a> {
+pub(crate) struct WindowView<'a> {
     /// Index of the row in the batch.
     row: usize,
     values: &'a [u64],
@@ -59,7 +59,17 @@ struct WindowView<'a> {
     start: u32,
 }
 
-impl WindowView<'_> {
+impl<'a> WindowView<'a> {
+    /// A window of neighbouring entries that begins at a distance from its row.
+    pub fn contiguous(row: usize, values: &'a [u64], start: u32) -> Self {
+        WindowView {
+            row,
+            values,
+            distances: None,
+            start,
+        }
+    }
+
     /// Distance of a value from the row: number of entries from it up to and including the row.
     fn distance(&self, at: usize) -> u32 {
         self.distances
@@ -68,6 +78,16 @@ impl WindowView<'_> {
 }
 
 impl WindowEvaluator {
+    /// The bounds of a window that begins at a time; `None` for other windows. More rows at one time make it longer.
+    pub fn begins_at_time(&self, edges: &[WindowBound]) -> Option<BoundPair> {
+        match self.cover {
+            WindowKind::All(span) if matches!(edges[span.start], WindowBound::Ticks(_)) => {
+                Some(span)
+            }
+            _ => None,
+        }
+    }
+
     /// Appends the outputs of the requested functions.
     pub fn run(
         &self,
@@ -149,6 +169,74 @@ impl WindowEvaluator {
             }
         }
         (space.counts, space.sums, space.squares, space.shapes) = (counts, sums, squares, shapes);
+    }
+
+    /// Appends the output of each request for one window; `None` where it is not asked for. The bits are those of
+    /// [`WindowEvaluator::run`].
+    pub fn single_row(
+        &self,
+        batch: &WindowBatch<'_>,
+        view: &WindowView<'_>,
+        emit: &[bool],
+        space: &mut RollingBuffers,
+        words: &mut Vec<Option<u64>>,
+    ) {
+        let wanted = self.asks.iter().filter(|ask| emit[ask.function]);
+        let order = wanted.map(|ask| moment_order(ask.stat)).max().unwrap_or(0);
+        let (count, sum, spread) = match self.keep {
+            WordEncoding::Number if order > 1 => kernels::squared_deviations(view.values, true),
+            WordEncoding::Number => {
+                let (count, sum) = kernels::sums(view.values, true);
+                (count, sum, f64::NAN)
+            }
+            WordEncoding::Bits => (kernels::count_bits(view.values), f64::NAN, f64::NAN),
+        };
+        let powers = if order > 2 {
+            kernels::moments(view.values, count)
+        } else {
+            [spread, 0.0, 0.0]
+        };
+        for ask in &self.asks {
+            if !emit[ask.function] {
+                words.push(None);
+                continue;
+            }
+            let word = match moment_order(ask.stat) {
+                0 => self.single_other(ask, batch, view, count, space),
+                _ if count < ask.min_periods as f64 => NO_NUMBER,
+                1 | 2 => from_moments(ask.stat, count, sum, [spread, 0.0, 0.0]).to_bits(),
+                _ => from_moments(ask.stat, count, sum, powers).to_bits(),
+            };
+            words.push(Some(word));
+        }
+    }
+
+    /// The output of a statistic that needs a pass of its own, for one window.
+    fn single_other(
+        &self,
+        ask: &WindowRequest,
+        batch: &WindowBatch<'_>,
+        view: &WindowView<'_>,
+        count: f64,
+        space: &mut RollingBuffers,
+    ) -> u64 {
+        let is_enough = count >= ask.min_periods as f64;
+        let number = match ask.stat {
+            WindowStat::First | WindowStat::Last if !is_enough => return self.keep.missing(),
+            _ if !is_enough => return NO_NUMBER,
+            WindowStat::First => return first_word(view.values, self.keep),
+            WindowStat::Last => return last_word(view.values, self.keep),
+            WindowStat::Unique => distinct(view.values, self.keep, &mut space.distinct),
+            _ if count == 0.0 => return NO_NUMBER,
+            WindowStat::Min => kernels::minimum(view.values),
+            WindowStat::Max => kernels::maximum(view.values),
+            WindowStat::ZeroShare => kernels::zeros(view.values) / count,
+            WindowStat::Quantile(q) => quantile(view.values, q, &mut space.sorted),
+            WindowStat::Slope { unit } => slope(batch, view, unit, count),
+            WindowStat::SinceNonzero { unit } => since_nonzero(batch, view, unit),
+            _ => return NO_NUMBER,
+        };
+        number.to_bits()
     }
 
     /// Calls `take` with the window of each row.
@@ -251,20 +339,10 @@ impl WindowEvaluator {
                 distinct(view.values, keep, &mut space.distinct).to_bits()
             }),
             WindowStat::First => self.word(rows, output, keep.missing(), space, |view, _| {
-                let first = view
-                    .values
-                    .iter()
-                    .copied()
-                    .find(|&word| !keep.is_missing(word));
-                first.unwrap_or(keep.missing())
+                first_word(view.values, keep)
             }),
             WindowStat::Last => self.word(rows, output, keep.missing(), space, |view, _| {
-                let last = view
-                    .values
-                    .iter()
-                    .copied()
-                    .rfind(|&word| !keep.is_missing(word));
-                last.unwrap_or(keep.missing())
+                last_word(view.values, keep)
             }),
             _ => output.resize(output.len() + batch.rows.len(), NO_NUMBER),
         }
@@ -346,6 +424,22 @@ struct WindowCounts<'a> {
     min: f64,
 }
 
+/// The first word that is not missing.
+fn first_word(values: &[u64], keep: WordEncoding) -> u64 {
+    let mut words = values.iter().copied();
+    words
+        .find(|&word| !keep.is_missing(word))
+        .unwrap_or(keep.missing())
+}
+
+/// The last word that is not missing.
+fn last_word(values: &[u64], keep: WordEncoding) -> u64 {
+    let mut words = values.iter().copied();
+    words
+        .rfind(|&word| !keep.is_missing(word))
+        .unwrap_or(keep.missing())
+}
+
 fn quantile(values: &[u64], q: f64, sorted: &mut Vec<f64>) -> f64 {
     sorted.clear();
     sorted.extend(
@@ -368,11 +462,7 @@ fn distinct(values: &[u64], keep: WordEncoding, sorted: &mut Vec<u64>) -> f64 {
         values
             .iter()
             .filter(|&&word| !keep.is_missing(word))
-            .map(|&word| match keep {
-                // Normalizes -0.0 to 0.0.
-                WordEncoding::Number => (f64::from_bits(word) + 0.0).to_bits(),
-                WordEncoding::Bits => word,
-            }),
+            .map(|&word| keep.normal_word(word)),
     );
     sorted.sort_unstable();
     sorted.dedup();

@@ -4,8 +4,8 @@
 
 use arrow::datatypes::{DataType, TimeUnit};
 use forebay_window::{
-    ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength,
-    WindowFunction, WindowInput, WindowOutput, WindowPlan, WindowStat, WordEncoding,
+    ClosedEnds, DuplicateCheck, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame,
+    SeriesLength, WindowFunction, WindowInput, WindowOutput, WindowPlan, WindowStat, WordEncoding,
 };
 
 #[test]
@@ -62,6 +62,7 @@ fn a_plan_is_stored_as_before() {
                 min_periods: 0,
             }),
         ],
+        duplicates: DuplicateCheck::default(),
         gaps: GapHandling::Complete {
             every: 86_400_000_000,
             fill: PeriodFill::Forward,

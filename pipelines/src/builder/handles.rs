@@ -1,6 +1,8 @@
 //! What is declared, for what is told about it and for what refers to it.
 
-use forebay_model::{PipelineNode, PipelineSink, PipelineSource, ReadinessCondition};
+use forebay_model::{
+    DuplicateRows, PipelineNode, PipelineSink, PipelineSource, ReadinessCondition,
+};
 use forebay_plan::ConfiguredTransform;
 use forebay_transforms::add_quarantined_step;
 
@@ -40,6 +42,12 @@ impl SourceHandle<'_> {
     pub fn keys(self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let columns = columns.into_iter().map(Into::into).collect();
         self.update(|source| source.keys = columns)
+    }
+
+    /// What windows do with rows that have the same keys and the same time. By default, windows by time refuse them, and
+    /// windows by rows warn of them.
+    pub fn duplicates(self, duplicates: DuplicateRows) -> Self {
+        self.update(|source| source.duplicates = Some(duplicates))
     }
 
     /// What a run waits for before it reads.

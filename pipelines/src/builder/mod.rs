@@ -127,6 +127,7 @@ impl PipelineBuilder {
             time: None,
             keys: Vec::new(),
             ready: None,
+            duplicates: None,
             lookback: None,
             at: None,
         });

@@ -168,6 +168,7 @@ pub(super) fn data_pipeline(name: &str, data: &str) -> Result<Pipeline> {
         time: None,
         keys: Vec::new(),
         ready: None,
+        duplicates: None,
         lookback: None,
         at: None,
     };

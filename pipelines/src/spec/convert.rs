@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use forebay_model::{
-    ConfigError, ConfigResult, DataSplit, DegradationLevel, Fault, FaultCode, NodeInput, Pipeline,
-    PipelineDeadline, PipelineFeed, PipelineNode as StepNode, PipelineSink, PipelineSource,
-    PredictionLabel, ReadinessCondition, SpecLocation, Step, codes,
+    ConfigError, ConfigResult, DataSplit, DegradationLevel, DuplicateRows, Fault, FaultCode,
+    NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode as StepNode, PipelineSink,
+    PipelineSource, PredictionLabel, ReadinessCondition, SpecLocation, Step, codes,
 };
 use forebay_run::{DeadlineSpec, FeedConfig, parse_refit};
 use forebay_transforms::add_quarantined_step;
@@ -189,6 +189,7 @@ impl SpecConverter<'_> {
             config,
             time: wire.time,
             keys: wire.keys,
+            duplicates: wire.duplicates.map(DuplicateRows::from),
             ready,
             lookback: wire.lookback,
             at,

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use forebay_connectors::ColumnTypes;
+use forebay_model::DuplicateRows;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
@@ -64,6 +65,10 @@ pub(super) struct YamlSource {
     /// The columns that tell series apart.
     #[serde(default)]
     pub keys: Vec<String>,
+    /// What windows do with rows that have the same keys and the same time. By default, windows by time refuse them, since
+    /// a key may be missing, and windows by rows warn of them.
+    #[serde(default)]
+    pub duplicates: Option<YamlDuplicates>,
     /// What a run waits for before it reads.
     #[serde(default)]
     pub ready: Option<YamlReadiness>,
@@ -72,6 +77,29 @@ pub(super) struct YamlSource {
     /// something changed.
     #[serde(default)]
     pub lookback: Option<String>,
+}
+
+/// What windows over series do with rows that have the same keys and the same time.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "Duplicates")]
+pub(super) enum YamlDuplicates {
+    /// Refuse them (FB0212).
+    Error,
+    /// Count them in a warning.
+    Warn,
+    /// Take rows of one time in the order in which they are read.
+    Allow,
+}
+
+impl From<YamlDuplicates> for DuplicateRows {
+    fn from(duplicates: YamlDuplicates) -> DuplicateRows {
+        match duplicates {
+            YamlDuplicates::Error => DuplicateRows::Error,
+            YamlDuplicates::Warn => DuplicateRows::Warn,
+            YamlDuplicates::Allow => DuplicateRows::Allow,
+        }
+    }
 }
 
 /// When a source is there as a whole; all that is named must hold. A run waits for it, and exits with

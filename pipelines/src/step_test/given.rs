@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use forebay_connectors::{ColumnType, JsonSource};
-use forebay_model::{Fault, PipelineSource, Result};
+use forebay_model::{DuplicateRows, Fault, PipelineSource, Result};
 use forebay_storage::literal_path;
 use serde_json::Value;
 
@@ -25,7 +25,12 @@ impl GivenRows {
         let is_given = |name: &String| columns.iter().any(|(column, _)| column == name);
         // Only steps that use time or keys need them.
         source.time = source.time.take().filter(is_given);
+        let keys_declared = source.keys.len();
         source.keys.retain(is_given);
+        if source.keys.len() < keys_declared {
+            // Rows of several series look alike.
+            source.duplicates = Some(DuplicateRows::Allow);
+        }
         let config = JsonSource::at(literal_path(&path.display().to_string()));
         let config = columns
             .into_iter()

@@ -1,5 +1,7 @@
 //! `interpolate`: missing values between two that are there.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
 use forebay_model::{Result, lerp};
@@ -7,7 +9,7 @@ use forebay_plan::{
     BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform, WindowOp,
 };
 use forebay_setters::Setters;
-use forebay_window::{WindowFunction, WordEncoding};
+use forebay_window::{DuplicateCheck, WindowFunction, WindowPlan, WordEncoding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -66,11 +68,17 @@ impl Transform for Interpolate {
         let fields = scope.numeric_columns(&self.columns)?;
         let before = self.neighbours(scope, &fields, "before", self.limit, self.gaps.as_ref())?;
         let after = self.neighbours(scope, &fields, "after", None, None)?;
+        // Those before count duplicates.
+        let plan = WindowPlan {
+            duplicates: DuplicateCheck::default(),
+            ..after.plan.as_ref().clone()
+        };
         let time = before.time.clone();
         let mut ops = vec![
             PlanOp::Window(before),
             PlanOp::Window(WindowOp {
                 backward: true,
+                plan: Arc::new(plan),
                 ..after
             }),
         ];

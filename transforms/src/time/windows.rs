@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};
-use forebay_model::{Fault, Result, codes, type_words};
+use forebay_model::{DuplicateRows, Fault, Result, codes, type_words};
 use forebay_plan::{BindScope, ColumnSelector, PlanOp, WindowOp};
 use forebay_window as window;
 use forebay_window::{
-    SeriesFrame, WindowFunction, WindowInput, WindowOutput, WindowPlan, WordEncoding,
+    DuplicateCheck, SeriesFrame, WindowFunction, WindowInput, WindowOutput, WindowPlan,
+    WordEncoding,
 };
 
 use super::length::{LengthSpec, TimeColumn};
@@ -254,14 +255,20 @@ impl<'a> WindowOpBuilder<'a> {
             .map_or(Ok(window::GapHandling::CountRows), |gaps| {
                 gaps.to_window_gaps(&self.time)
             })?;
-        let (names, keys) = self.keys.into_iter().unzip();
+        let (names, keys): (Vec<String>, Vec<DataType>) = self.keys.into_iter().unzip();
         let (inputs, functions) = (self.inputs, self.functions);
+        let duplicates = DuplicateCheck {
+            policy: duplicate_policy(self.scope, &self.time.name, &names, &functions),
+            keys: names.clone(),
+            time: self.time.name.clone(),
+        };
         let plan = WindowPlan {
             time: self.time.data_type,
             keys,
             inputs,
             functions,
             gaps,
+            duplicates,
         };
         let (reads, writes) = (self.reads, self.writes);
         Ok(WindowOp {
@@ -272,6 +279,32 @@ impl<'a> WindowOpBuilder<'a> {
             plan: Arc::new(plan),
             backward: false,
         })
+    }
+}
+
+/// Treatment of rows with equal keys and times: that of the source; else they are refused by windows by time, and windows
+/// by rows warn of them. A step that names other series than its source does may put rows of many of these together, and
+/// warns.
+fn duplicate_policy(
+    scope: &BindScope<'_>,
+    time: &str,
+    keys: &[String],
+    functions: &[WindowOutput],
+) -> DuplicateRows {
+    let series = scope.series;
+    let has_other_keys = series.keys.as_ref().is_some_and(|known| known != keys);
+    let has_other_time = series.time.as_ref().is_some_and(|known| known != time);
+    let by_time = functions.iter().any(|output| output.compute.is_by_time());
+    let by_default = if by_time {
+        DuplicateRows::Error
+    } else {
+        DuplicateRows::Warn
+    };
+    let policy = series.duplicates.unwrap_or(by_default);
+    if has_other_keys || has_other_time {
+        policy.min(DuplicateRows::Warn)
+    } else {
+        policy
     }
 }
 

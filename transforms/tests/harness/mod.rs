@@ -216,6 +216,7 @@ pub fn run(
         time: None,
         keys: Vec::new(),
         ready: None,
+        duplicates: Some(DuplicateRows::Allow),
         lookback: None,
         at: None,
     };

@@ -54,6 +54,9 @@ pub struct Shard {
     /// Rows whose predicted quantiles crossed, and were sorted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rows_crossed: u64,
+    /// Rows with the keys and the time of an earlier row of their series, where windows warn of them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rows_duplicate: u64,
     /// In row order.
     pub files: Vec<OutputFile>,
 }
@@ -80,6 +83,7 @@ impl Shard {
             expanded: self.rows_expanded,
             clipped: self.rows_clipped,
             crossed: self.rows_crossed,
+            duplicates: self.rows_duplicate,
             skipped: 0,
         }
     }
@@ -91,6 +95,7 @@ impl Shard {
         self.rows_expanded += other.rows_expanded;
         self.rows_clipped += other.rows_clipped;
         self.rows_crossed += other.rows_crossed;
+        self.rows_duplicate += other.rows_duplicate;
         self.files.extend(other.files);
         self
     }

@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use forebay_model::{Chunk, Fault, Result};
+use forebay_model::{Chunk, Fault, Result, SeriesCounts};
 use forebay_plan::{Carry, ColumnScan, OpChain, OpId, WindowRowOrder};
+use forebay_storage::{Event, EventListener};
 use forebay_window::WindowPlan;
 
 pub use self::ranges::{
@@ -169,7 +170,22 @@ impl OrderedScan<'_> {
     }
 }
 
-/// The warning about gaps between the rows of series.
-pub fn gaps_message(gaps: u64) -> String {
-    format!("{gaps} steps from one row of a series to the next were not the declared period")
+/// Warns of what windows counted between the rows of series.
+pub fn warn_of_counts(watch: &dyn EventListener, counts: SeriesCounts) {
+    if counts.gaps > 0 {
+        let message = format!(
+            "{} steps from one row of a series to the next were not the declared period",
+            counts.gaps
+        );
+        watch.on_event(Event::Warning { message });
+    }
+    if counts.duplicates > 0 {
+        let message = format!(
+            "{} rows have the same keys and the same time as a row before them: windows take rows of one time in the \
+             order in which they are read; a key may be missing. Name all columns that tell series apart in `keys`, \
+             `dedupe` the rows, or declare `duplicates: allow` beside `keys`",
+            counts.duplicates
+        );
+        watch.on_event(Event::Warning { message });
+    }
 }

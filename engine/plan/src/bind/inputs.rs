@@ -9,9 +9,7 @@ use forebay_model::{ContentId, Fault, IdBuilder, PipelineNode, SpecLocation, cod
 use super::PipelineBinder;
 use super::assumed::{MendedBinding, NamedTable, bind_with_assumptions};
 use crate::bind_faults::{BindResult, BindStop, ColumnDoubt, field_location};
-use crate::{
-    BaseDataset, BoundOp, FutureFlow, GatherBy, GatherOp, NodeFlow, PlanOp, SeriesColumns,
-};
+use crate::{BaseDataset, BoundOp, FutureFlow, GatherBy, GatherOp, NodeFlow, PlanOp};
 
 impl PipelineBinder<'_> {
     pub(super) fn union(
@@ -50,9 +48,7 @@ impl PipelineBinder<'_> {
             }
             all.streams.extend(flow.streams);
             all.parts &= flow.parts;
-            if all.series != flow.series {
-                all.series = SeriesColumns::default();
-            }
+            all.series = all.series.of_both(&flow.series);
         }
         all.future = future.map(Arc::new);
         Ok(all)

@@ -65,6 +65,7 @@ pub fn bind_all(
         flow.series = SeriesColumns {
             time: source.time.as_ref().map(meant),
             keys,
+            duplicates: source.duplicates,
         };
         for name in source.time.iter().chain(&source.keys) {
             if dataset.schema.field_with_name(name).is_err() {

@@ -39,6 +39,9 @@ pub struct RowCounts {
     /// Rows whose predicted quantiles crossed, and were sorted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crossed: u64,
+    /// Rows with the keys and the time of an earlier row of their series, where windows warn of them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub duplicates: u64,
     /// Rows that went in and that the source left out, such as those of row groups that cannot match: they count as
     /// filtered.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -57,6 +60,7 @@ impl RowCounts {
         self.expanded += other.expanded;
         self.clipped += other.clipped;
         self.crossed += other.crossed;
+        self.duplicates += other.duplicates;
         self.skipped += other.skipped;
     }
 

@@ -109,6 +109,10 @@ impl WindowAction {
                 });
         let batches: Vec<InputRows<'_>> = batches.collect();
         let outputs = carry.push(self.op, &self.plan, self.row_order, &batches, &self.emit)?;
+        if let Some(chunk) = chunks.first_mut() {
+            // Windows over the same series meet the same rows.
+            chunk.counts.duplicates = chunk.counts.duplicates.max(carry.duplicates());
+        }
         let places = requested_registers(&self.writes, &self.emit);
         for (number, (chunk, outputs)) in chunks.iter_mut().zip(outputs).enumerate() {
             store(&mut chunk.registers, &places, outputs, chunk.rows)

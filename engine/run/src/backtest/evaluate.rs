@@ -116,6 +116,7 @@ impl Evaluation<'_> {
             time: None,
             keys: Vec::new(),
             ready: None,
+            duplicates: None,
             lookback: None,
             at: None,
         });

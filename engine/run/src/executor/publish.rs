@@ -116,7 +116,10 @@ impl RunExecutor<'_> {
         {
             let (rows, files) = (manifest.rows, manifest.files().count());
             let RowCounts {
-                clipped, crossed, ..
+                clipped,
+                crossed,
+                duplicates,
+                ..
             } = manifest.counts();
             let bytes = manifest.files().map(|file| file.bytes).sum();
             let check_fence = || session.check_fence();
@@ -183,6 +186,7 @@ impl RunExecutor<'_> {
                 bytes,
                 clipped,
                 crossed,
+                duplicates,
                 columns,
                 is_new,
             });

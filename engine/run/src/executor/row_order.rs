@@ -9,7 +9,7 @@ use forebay_cluster::{ShufflePlan, StageRef, TaskControl, TaskKind, TaskOutcome}
 use forebay_execute::{
     ShuffleReader, ShuffleStage, SortedOutputs, SortedPass, TimeJoin, TimeJoinSetup,
 };
-use forebay_model::{ContentId, Fault, FaultCode, Result, codes};
+use forebay_model::{ContentId, Fault, FaultCode, Result, SeriesCounts, codes};
 use forebay_plan::{
     BoundPipeline, NodeFlow, OpId, PlanOp, SharedSort, WindowRowOrder, choose_row_order,
     find_shared_sort, slice_for_columns,
@@ -199,8 +199,11 @@ impl RunExecutor<'_> {
             pass: &pass,
             store: &self.store,
         };
-        let gaps = match task {
-            TaskKind::Divide { side, run } => stage.partition(*side, *run).map(|()| 0),
+        let counts = match task {
+            TaskKind::Divide { side, run } => {
+                let partitioned = stage.partition(*side, *run);
+                partitioned.map(|()| SeriesCounts::default())
+            }
             TaskKind::Compute { part } => stage.reduce(*part),
             _ => Err(Fault::internal(
                 "a task of a shuffle that neither divides nor computes",
@@ -208,7 +211,7 @@ impl RunExecutor<'_> {
         };
         match control.cancel_flag().load(Ordering::Relaxed) {
             true => Ok(TaskOutcome::Stopped),
-            false => gaps.map(TaskOutcome::Done),
+            false => counts.map(TaskOutcome::Done),
         }
     }
 

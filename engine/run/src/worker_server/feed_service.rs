@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_cluster::{FeedSpec, MessageSink, TaskOutcome, encode_rows, split_batch};
 use forebay_commit::Artifact;
-use forebay_model::{ContentId, Fault, Result, codes};
+use forebay_model::{ContentId, Fault, Result, SeriesCounts, codes};
 use forebay_storage::Event;
 use forebay_storage::failpoint::step;
 
@@ -45,7 +45,7 @@ impl FeedService {
             true => Cow::Owned(fed.features.with_missing_numbers()),
             false => Cow::Borrowed(&fed.features),
         };
-        let (mut first_row, mut sent) = (0, Ok(TaskOutcome::Done(0)));
+        let (mut first_row, mut sent) = (0, Ok(TaskOutcome::Done(SeriesCounts::default())));
         blocks.read(block, &features.columns(), &mut |batch| {
             sent = features.precast(&batch, first_row).and_then(|ahead| {
                 for piece in split_batch(&ahead) {
@@ -60,7 +60,7 @@ impl FeedService {
                 Ok(if leaves() {
                     TaskOutcome::HandedBack
                 } else {
-                    TaskOutcome::Done(0)
+                    TaskOutcome::Done(SeriesCounts::default())
                 })
             });
             if matches!(sent, Ok(TaskOutcome::Done(_))) {

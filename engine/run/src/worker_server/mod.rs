@@ -19,7 +19,7 @@ use forebay_cluster::{
 };
 use forebay_commit::StateStore;
 use forebay_execute::SourceInput;
-use forebay_model::{ContentId, Fault, Result, codes};
+use forebay_model::{ContentId, Fault, Result, SeriesCounts, codes};
 use forebay_storage::failpoint::step;
 use forebay_storage::{CancellationToken, ScratchDir};
 use forebay_threads::{for_current_span, with_span};
@@ -343,7 +343,7 @@ impl WorkerState {
                 .train_part(&rows, &context)?;
             let scratch = ScratchDir::new(Some(store.root()), session.watch.clone())?;
             exchange.put_models(*part, &models, &scratch)?;
-            Ok(TaskOutcome::Done(0))
+            Ok(TaskOutcome::Done(SeriesCounts::default()))
         };
         let ended = self.task_threads.install(for_current_span(|| {
             with_heartbeat(out, beat, &meter, train)

@@ -33,21 +33,15 @@ fn rank(q: f64, count: usize) -> (usize, f64) {
     (below, rank - below as f64)
 }
 
-impl StatAccumulator for QuantileHeaps {
-    /// The quantile's probability.
-    type Config = f64;
-    type Question = WindowStat;
-
-    fn accumulate(&mut self, q: &f64, entry: ConsumedEntry) {
-        if entry.is_missing {
-            return;
-        }
-        let bits = ordered_bits(f64::from_bits(entry.word));
+impl QuantileHeaps {
+    /// Adds a value.
+    pub fn push(&mut self, q: f64, value: f64) {
+        let bits = ordered_bits(value);
         match self.low.peek() {
             Some(&top) if bits > top => self.high.push(Reverse(bits)),
             _ => self.low.push(bits),
         }
-        let (below, _) = rank(*q, self.low.len() + self.high.len());
+        let (below, _) = rank(q, self.low.len() + self.high.len());
         while self.low.len() > below + 1 {
             self.high.extend(self.low.pop().map(Reverse));
         }
@@ -56,18 +50,39 @@ impl StatAccumulator for QuantileHeaps {
         }
     }
 
-    fn output_word(&self, q: &f64, ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
-        let count = self.low.len() + self.high.len();
-        let Some(&lower) = self.low.peek() else {
-            return crate::encoding::NO_NUMBER;
-        };
+    /// The quantile of all values; `None` without any.
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        let lower = *self.low.peek()?;
         let upper = self.high.peek().map_or(lower, |Reverse(bits)| *bits);
-        let value = lerp(
+        let share = rank(q, self.len()).1;
+        Some(lerp(
             from_ordered_bits(lower),
             from_ordered_bits(upper),
-            rank(*q, count).1,
-        );
-        if_enough(count as u64, ask.min_periods, value)
+            share,
+        ))
+    }
+
+    fn len(&self) -> usize {
+        self.low.len() + self.high.len()
+    }
+}
+
+impl StatAccumulator for QuantileHeaps {
+    /// The quantile's probability.
+    type Config = f64;
+    type Question = WindowStat;
+
+    fn accumulate(&mut self, q: &f64, entry: ConsumedEntry) {
+        if !entry.is_missing {
+            self.push(*q, f64::from_bits(entry.word));
+        }
+    }
+
+    fn output_word(&self, q: &f64, ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
+        let Some(value) = self.quantile(*q) else {
+            return crate::encoding::NO_NUMBER;
+        };
+        if_enough(self.len() as u64, ask.min_periods, value)
     }
 
     fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {

@@ -12,8 +12,8 @@ use arrow::compute::{cast, concat};
 use arrow::datatypes::DataType;
 use forebay_model::{Fault, Result};
 use forebay_window::{
-    GapHandling, InputRows, WindowEngine, WindowFunction, WindowInput, WindowOutput, WindowPlan,
-    WindowStat, WordEncoding,
+    DuplicateCheck, GapHandling, InputRows, WindowEngine, WindowFunction, WindowInput,
+    WindowOutput, WindowPlan, WindowStat, WordEncoding,
 };
 
 /// One row of test data.
@@ -58,6 +58,7 @@ pub fn plan(functions: Vec<WindowOutput>, gaps: GapHandling) -> WindowPlan {
         inputs: inputs(),
         functions,
         gaps,
+        duplicates: DuplicateCheck::default(),
     }
 }
 

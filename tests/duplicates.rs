@@ -1,0 +1,142 @@
+//! Rows with the keys and the time of an earlier row: refused, counted, or taken as they come.
+
+use std::collections::BTreeSet;
+
+use crate::series::{self, DemandRow, FileOrder};
+use crate::support::{ProgramOutput, TestDirectory};
+
+/// The orders in which rows come: each is read in another way.
+const ORDERS: [(&str, FileOrder); 3] = [
+    ("by_time", FileOrder::Time),
+    ("by_key", FileOrder::Key),
+    ("shuffled", FileOrder::Shuffled),
+];
+
+struct Sales {
+    shop: TestDirectory,
+    rows: Vec<DemandRow>,
+}
+
+impl Sales {
+    fn new() -> Sales {
+        let shop = TestDirectory::new();
+        let rows = series::demand(11, 40);
+        for (name, order) in ORDERS {
+            series::write_in_order(&shop, name, &rows, order, 5, 50);
+        }
+        Sales { shop, rows }
+    }
+
+    /// Rows that have the series and the day of an earlier one.
+    fn duplicates(&self) -> usize {
+        let distinct: BTreeSet<_> = self
+            .rows
+            .iter()
+            .map(|row| (row.series(), row.day))
+            .collect();
+        self.rows.len() - distinct.len()
+    }
+
+    /// Runs windows over the rows in some order; `series` declares keys and what duplicates mean.
+    fn run(&self, order: &str, series: &str, steps: &str, args: &[&str]) -> ProgramOutput {
+        let spec = format!(
+            "version: 1\nname: sales\nsources: {{ sales: {{ parquet: {{ path: {order} }}, time: day, {series} }} }}\n\
+             steps: {{ features: {{ from: sales, do: [ {steps} ] }} }}\n\
+             sinks: {{ table: {{ from: features, parquet: {{ path: out }} }} }}\n"
+        );
+        self.shop.write("spec.yaml", &spec);
+        for place in ["out", ".out.forebay", ".forebay"] {
+            let _ = std::fs::remove_dir_all(self.shop.path(place));
+        }
+        self.shop
+            .forebay(&[&["run", "spec.yaml", "--json"], args].concat())
+    }
+}
+
+const BY_TIME: &str = "{ lag: { columns: [price], by: [1d] } }, \
+                       { rolling: { columns: [qty], compute: [mean, max], over: [7d] } }";
+const BY_ROWS: &str = "{ lag: { columns: [price], by: [1], gaps: count_rows } }";
+
+#[test]
+fn a_missing_key_is_refused_in_any_order() {
+    let sales = Sales::new();
+    for (order, _) in ORDERS {
+        for series in ["keys: [store]", "keys: [store, item]"] {
+            let call = sales.run(order, series, BY_TIME, &["--threads=2"]);
+            let fault = call.expect(65).summary()["fault"].take();
+            assert_eq!(fault["code"], "FB0212", "{fault}");
+            let text = fault.to_string();
+            for part in [
+                "rows of store ",
+                "day 20",
+                "a key is missing",
+                "duplicates: allow",
+            ] {
+                assert!(text.contains(part), "{order}: no `{part}` in {text}");
+            }
+            assert!(!sales.shop.path("out").exists());
+        }
+    }
+}
+
+#[test]
+fn duplicates_are_counted_alike_in_all_orders() {
+    let sales = Sales::new();
+    let expected = sales.duplicates();
+    assert!(expected > 10);
+    let options: [&[&str]; 4] = [
+        &["--threads=1", "--batch-rows=3"],
+        &["--threads=1"],
+        &["--threads=4", "--batch-rows=100"],
+        &["--local-workers=2"],
+    ];
+    for (order, _) in ORDERS {
+        for steps in [BY_TIME, BY_ROWS] {
+            for args in options {
+                let series = "keys: [store, item], duplicates: warn";
+                let call = sales.run(order, series, steps, args).expect(0);
+                let warnings: Vec<&str> = call
+                    .stderr
+                    .lines()
+                    .filter(|line| line.contains("the same keys and the same time"))
+                    .collect();
+                let counts = format!("{expected} rows have the same keys and the same time");
+                assert!(
+                    !warnings.is_empty() && warnings.iter().all(|line| line.contains(&counts)),
+                    "{order}, {args:?}: not {expected} in {}",
+                    call.stderr
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn windows_by_rows_warn_and_declared_duplicates_are_silent() {
+    let sales = Sales::new();
+    let warned = sales
+        .run("by_time", "keys: [store, item]", BY_ROWS, &[])
+        .expect(0);
+    assert!(
+        warned.stderr.contains("a key may be missing"),
+        "{}",
+        warned.stderr
+    );
+    let allowed = "keys: [store, item], duplicates: allow";
+    for steps in [BY_TIME, BY_ROWS] {
+        let silent = sales.run("by_time", allowed, steps, &[]).expect(0);
+        assert!(!silent.stderr.contains("same time"), "{}", silent.stderr);
+    }
+    // A step that puts series together warns, and is not refused.
+    let pooled = "{ lag: { columns: [price], by: [1d], keys: [store] } }";
+    let declared = sales
+        .run("by_time", "keys: [store, item]", pooled, &[])
+        .expect(0);
+    assert!(
+        declared.stderr.contains("a key may be missing"),
+        "{}",
+        declared.stderr
+    );
+    let silent = sales.run("by_time", allowed, pooled, &[]).expect(0);
+    assert!(!silent.stderr.contains("same time"), "{}", silent.stderr);
+}
