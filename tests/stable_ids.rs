@@ -1,5 +1,6 @@
 //! Vocabularies whose ids hold still from night to night.
 
+use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 
 use arrow::array::{AsArray, RecordBatch};
@@ -266,32 +267,126 @@ fn intervals_go_on_from_those_before_them() {
     }
 }
 
-#[test]
-fn an_interval_goes_on_from_the_last_artifact_that_is_left() {
-    let visits = Visits::new(4);
-    let nights: Vec<Value> = (0..3).map(|day| visits.interval(day, 0)).collect();
-    let removed = nights[2]["artifact_path"].as_str().unwrap();
-    std::fs::remove_dir_all(visits.shop.path(removed)).unwrap();
-    let call = visits
-        .shop
-        .forebay(&["run", "spec.yaml", "--interval", &date(3), &date(4)])
-        .expect(0);
-    let id = nights[2]["artifact"].as_str().unwrap();
-    assert!(
-        call.stderr
-            .contains(&format!("the artifact {id} was removed")),
-        "{}",
-        call.stderr
-    );
-    let mut vocabulary = Vec::new();
-    [0, 1, 3]
+/// The tokens and ids that an output shows, each pair once.
+fn shown_ids(rows: &RecordBatch) -> BTreeSet<(char, i64)> {
+    texts(rows, "page_text")
         .into_iter()
-        .for_each(|day| continued(&mut vocabulary, 0..=day));
-    let rows = visits.shop.visible("out");
-    assert_ids(
-        &rows.slice(rows.num_rows() - DAYS[3].len(), DAYS[3].len()),
-        &vocabulary,
+        .zip(ids(rows, "page"))
+        .filter(|(_, id)| *id >= 2)
+        .collect()
+}
+
+/// No two tokens have one id.
+#[track_caller]
+fn assert_unambiguous(shown: &BTreeSet<(char, i64)>) {
+    let ids: BTreeSet<i64> = shown.iter().map(|(_, id)| *id).collect();
+    let tokens: BTreeSet<char> = shown.iter().map(|(token, _)| *token).collect();
+    assert_eq!(
+        (ids.len(), tokens.len()),
+        (shown.len(), shown.len()),
+        "{shown:?}"
     );
+}
+
+#[test]
+fn ids_outlast_the_artifacts_that_gave_them() {
+    let visits = Visits::new(5);
+    let nights: Vec<Value> = (0..4).map(|day| visits.interval(day, 0)).collect();
+    let rows = visits.shop.visible("out");
+    visits
+        .shop
+        .forebay(&["cache", "gc", "--older-than", "0s"])
+        .expect(0);
+    for night in &nights[..3] {
+        let removed = night["artifact_path"].as_str().unwrap();
+        assert!(!visits.shop.path(removed).exists(), "{removed}");
+    }
+    // A repeat comes to what it was.
+    for day in [2, 0, 3] {
+        let again = visits.interval(day, 0);
+        assert_eq!(again["artifact"], nights[day]["artifact"], "day {day}");
+        assert!(visits.shop.visible("out") == rows, "day {day}");
+    }
+    let mut vocabulary = Vec::new();
+    for day in 0..5 {
+        continued(&mut vocabulary, 0..=day);
+    }
+    let last = visits.interval(4, 0);
+    assert_eq!(last["continued"][0]["artifact"], nights[3]["artifact"]);
+    let rows = visits.shop.visible("out");
+    let pages = DAYS[4].len();
+    assert_ids(&rows.slice(rows.num_rows() - pages, pages), &vocabulary);
+}
+
+#[test]
+fn late_tokens_get_ids_of_their_own() {
+    let visits = Visits::new(4);
+    (0..4).for_each(|day| {
+        visits.interval(day, 0);
+    });
+    let before = shown_ids(&visits.shop.visible("out"));
+    // Tokens that nobody has seen come late, beside some that a later interval has seen.
+    let rows: String = "yyxxxeeb"
+        .chars()
+        .map(|page| format!("{},{page}\n", date(1)))
+        .collect();
+    visits.shop.write(
+        &format!("history/{}.csv", date(1)),
+        &format!("day,page\n{rows}"),
+    );
+    visits.interval(1, 0);
+    let after = shown_ids(&visits.shop.visible("out"));
+    assert_unambiguous(&after);
+    for (token, id) in &after {
+        let known = before.iter().find(|(known, _)| known == token);
+        assert!(
+            known.is_none_or(|(_, known)| known == id),
+            "{token} had another id"
+        );
+    }
+    // The intervals behind it go on from there, and show nothing else.
+    for day in [2, 3] {
+        visits.interval(day, 0);
+        assert_unambiguous(&shown_ids(&visits.shop.visible("out")));
+    }
+}
+
+#[test]
+fn ids_that_are_not_known_are_not_given_again() {
+    let visits = Visits::new(4);
+    (0..3).for_each(|day| {
+        visits.interval(day, 0);
+    });
+    let rows = visits.shop.visible("out");
+    let forget = || {
+        for place in [".forebay", "state"] {
+            let _ = std::fs::remove_dir_all(visits.shop.path(place));
+        }
+    };
+    forget();
+    let interval = ["--interval", &date(3), &date(4)];
+    let refused = visits.run(&interval, 78)["fault"].take();
+    assert_eq!(refused["code"], "FB0114", "{refused}");
+    assert!(refused.to_string().contains("--renumber"), "{refused}");
+    assert!(visits.shop.visible("out") == rows);
+    // Other reserved tokens would move all ids.
+    visits.run(&[&interval[..], &["--renumber"]].concat(), 0);
+    visits
+        .shop
+        .write("spec.yaml", &SPEC.replace("\"<none>\"", "\"<none>\", x"));
+    let moved = visits.run(&["--interval", &date(2), &date(3)], 78)["fault"].take();
+    assert_eq!(moved["code"], "FB0114", "{moved}");
+    visits.shop.write("spec.yaml", SPEC);
+    // Once all intervals are run again, all ids are those of one numbering.
+    for day in 0..4 {
+        visits.run(&["--interval", &date(day), &date(day + 1)], 0);
+    }
+    assert_unambiguous(&shown_ids(&visits.shop.visible("out")));
+    // Where no ids hold still, there is nothing to give anew.
+    visits
+        .shop
+        .write("spec.yaml", &SPEC.replace("stable: true, ", ""));
+    visits.run(&["--renumber"], 78);
 }
 
 #[test]

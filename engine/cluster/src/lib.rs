@@ -50,9 +50,9 @@ pub use cluster::{
 pub use heartbeat::{MeterWatch, TaskMeter, with_heartbeat};
 pub use local_workers::{LocalWorkers, set_worker_program};
 pub use protocol::{
-    FeedSpec, PROTOCOL, RowsRequest, RunSpec, StageRef, StateSource, TableSpec, TaskKind,
-    TaskProgress, TaskRequest, TrainRequest, TrainSpec, WindowInit, WorkUnitRef, WorkerHello,
-    WorkerMessage, WorkerRequest, bad_request,
+    FeedSpec, NumberingSpec, PROTOCOL, RowsRequest, RunSpec, StageRef, StateSource, TableSpec,
+    TaskKind, TaskProgress, TaskRequest, TrainRequest, TrainSpec, VocabularyBase, WindowInit,
+    WorkUnitRef, WorkerHello, WorkerMessage, WorkerRequest, bad_request,
 };
 pub use query::{
     ClusterSize, ComputeLayer, DistributedQuery, ExchangeChannels, QueryEnd, QueryFailure,

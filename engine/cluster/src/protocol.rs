@@ -30,6 +30,8 @@ pub struct RunSpec {
     pub continues: Option<ContentId>,
     /// Steps that hold what this artifact learned.
     pub held: BTreeSet<String>,
+    /// The ids of tokens that the run continues.
+    pub numbering: Option<NumberingSpec>,
     /// The artifact whose findings stand for those of the run, in the state directory.
     pub applies: Option<ContentId>,
     /// The directories of the models with which its steps predict.
@@ -43,6 +45,24 @@ pub struct RunSpec {
     pub batch_rows: usize,
 }
 
+/// The ids of tokens that a run continues, as the state directory records them.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct NumberingSpec {
+    /// The numbering.
+    pub epoch: u64,
+    /// By vocabulary: where the run before has come.
+    pub bases: BTreeMap<String, VocabularyBase>,
+}
+
+/// The tokens that had ids in the run before.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct VocabularyBase {
+    /// Their number.
+    pub tokens: u64,
+    /// The id of their order.
+    pub digest: ContentId,
+}
+
 /// A feed, as workers need to know it: they plan it themselves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FeedSpec {
@@ -54,6 +74,8 @@ pub struct FeedSpec {
     pub continues: Option<ContentId>,
     /// Steps that hold what this artifact learned.
     pub held: BTreeSet<String>,
+    /// The ids of tokens that the run continues.
+    pub numbering: Option<NumberingSpec>,
     pub interval: Option<Interval>,
     pub state: String,
     pub base: PathBuf,

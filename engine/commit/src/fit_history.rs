@@ -1,6 +1,7 @@
 //! The order of a pipeline's fits in time: which artifact a run goes on from.
 //!
 //! ```text
+//! fits/<pipeline>/numbering/...         which tokens have which ids (`token_ledger.rs`)
 //! fits/<pipeline>/t<nanoseconds>.json   the artifact of the run that knew the rows before a time
 //! fits/<pipeline>/n<number>.json        the same where times are numbers
 //! fits/<pipeline>/whole.json            the newest artifact of runs over all rows, and the one before it
@@ -8,6 +9,8 @@
 //! A run up to a time goes on from the last fit up to an earlier time, whatever was fitted since: repeats and runs in
 //! another order come to the same. A run over all rows goes on from the newest one, unless that one had the same input:
 //! then it is a repeat, and goes on from what that one went on from.
+
+use std::collections::BTreeMap;
 
 use forebay_model::{ContentId, Fault, Result, TimeCutoff, codes};
 use forebay_storage::{StorageClient, StorageLocation};
@@ -33,6 +36,34 @@ pub enum FitRange {
     Whole(ContentId),
 }
 
+/// How far the ids of tokens had come when a run was done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FitNumbering {
+    /// The numbering.
+    pub epoch: u64,
+    /// Tokens of each vocabulary.
+    pub tokens: BTreeMap<String, u64>,
+}
+
+/// A fit that a run goes on from. Its artifact may have been removed.
+#[derive(Debug, Clone)]
+pub struct EarlierFit {
+    /// The artifact.
+    pub artifact: ContentId,
+    /// How far ids had come; `None` in records of versions without numberings.
+    pub numbering: Option<FitNumbering>,
+}
+
+impl EarlierFit {
+    /// A fit without ids of tokens.
+    pub fn of_artifact(artifact: ContentId) -> EarlierFit {
+        EarlierFit {
+            artifact,
+            numbering: None,
+        }
+    }
+}
+
 /// The fits of a pipeline.
 pub struct FitHistory<'a> {
     /// The storage client.
@@ -53,6 +84,22 @@ struct WireFit {
     /// The artifact that it went on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     before: Option<String>,
+    /// How far ids had come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    numbering: Option<FitNumbering>,
+    /// The same of the fit that it went on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    numbering_before: Option<FitNumbering>,
+}
+
+impl WireFit {
+    /// The fit as later ones see it.
+    fn earlier(self) -> Option<EarlierFit> {
+        Some(EarlierFit {
+            artifact: ContentId::parse(&self.artifact)?,
+            numbering: self.numbering,
+        })
+    }
 }
 
 impl FitHistory<'_> {
@@ -60,8 +107,8 @@ impl FitHistory<'_> {
         self.root.join(&format!("{FITS}/{}", self.pipeline))
     }
 
-    /// The artifacts that a fit can go on from, the best first.
-    pub fn before(&self, range: &FitRange) -> Result<Vec<ContentId>> {
+    /// The fits that a fit can go on from, the best first.
+    pub fn before(&self, range: &FitRange) -> Result<Vec<EarlierFit>> {
         let id = |text: &String| ContentId::parse(text);
         let until = match range {
             FitRange::Before(until) => time_key(until)?,
@@ -70,12 +117,17 @@ impl FitHistory<'_> {
                     return Ok(Vec::new());
                 };
                 let is_repeat = newest.input.as_ref().and_then(id) == Some(*input);
-                let from = if is_repeat {
-                    newest.before
+                let (from, numbering) = if is_repeat {
+                    (newest.before, newest.numbering_before)
                 } else {
-                    Some(newest.artifact)
+                    (Some(newest.artifact), newest.numbering)
                 };
-                return Ok(from.as_ref().and_then(id).into_iter().collect());
+                let artifact = from.as_ref().and_then(id);
+                let fit = artifact.map(|artifact| EarlierFit {
+                    artifact,
+                    numbering,
+                });
+                return Ok(fit.into_iter().collect());
             }
         };
         let files = list_files(self.io, &self.directory())?;
@@ -89,6 +141,24 @@ impl FitHistory<'_> {
         let mut found = Vec::new();
         for (kind, tick) in earlier.into_iter().rev().take(EARLIER_MAX) {
             let fit = self.read(&format!("{kind}{tick}.json"))?;
+            found.extend(fit.and_then(WireFit::earlier));
+        }
+        Ok(found)
+    }
+
+    /// The artifacts of the newest fits, those that know the most first.
+    pub fn newest(&self) -> Result<Vec<ContentId>> {
+        let files = list_files(self.io, &self.directory())?;
+        let keys = files
+            .iter()
+            .filter_map(|file| parse_key(file.path.strip_suffix(".json")?));
+        let mut keys: Vec<(char, i64)> = keys.collect();
+        keys.sort_unstable();
+        let by_time = keys.into_iter().rev().take(NEWEST_MAX);
+        let names = by_time.map(|(kind, tick)| format!("{kind}{tick}.json"));
+        let mut found = Vec::new();
+        for name in names.chain([WHOLE.to_owned()]) {
+            let fit = self.read(&name)?;
             found.extend(fit.and_then(|fit| ContentId::parse(&fit.artifact)));
         }
         Ok(found)
@@ -97,21 +167,24 @@ impl FitHistory<'_> {
     /// The artifacts that belong to a range or to one before it, the best first.
     pub fn up_to(&self, range: &FitRange) -> Result<Vec<ContentId>> {
         let FitRange::Before(until) = range else {
-            return self.before(range);
+            let earlier = self.before(range)?;
+            return Ok(earlier.into_iter().map(|fit| fit.artifact).collect());
         };
         let (kind, tick) = time_key(until)?;
         let own = self
             .read(&format!("{kind}{tick}.json"))?
             .and_then(|fit| ContentId::parse(&fit.artifact));
-        Ok(own.into_iter().chain(self.before(range)?).collect())
+        let earlier = self.before(range)?.into_iter().map(|fit| fit.artifact);
+        Ok(own.into_iter().chain(earlier).collect())
     }
 
-    /// Records a fit.
+    /// Records a fit that went on from another one.
     pub fn record(
         &self,
         range: &FitRange,
         artifact: ContentId,
-        before: Option<ContentId>,
+        numbering: Option<FitNumbering>,
+        before: Option<&EarlierFit>,
     ) -> Result<()> {
         let (name, input) = match range {
             FitRange::Before(until) => {
@@ -120,12 +193,13 @@ impl FitHistory<'_> {
             }
             FitRange::Whole(input) => (WHOLE.to_owned(), Some(input.to_string())),
         };
-        let before = before.map(|before| before.to_string());
         let fit = WireFit {
             format: FORMAT,
             artifact: artifact.to_string(),
             input,
-            before,
+            before: before.map(|before| before.artifact.to_string()),
+            numbering,
+            numbering_before: before.and_then(|before| before.numbering.clone()),
         };
         let text = serde_json::to_vec(&fit)
             .map_err(|error| Fault::internal("the record of a fit").cause(error))?;
@@ -161,6 +235,9 @@ impl FitHistory<'_> {
 
 /// Earlier fits that are considered: artifacts of old ones may have been removed.
 const EARLIER_MAX: usize = 32;
+
+/// Newest fits that are considered.
+const NEWEST_MAX: usize = 8;
 
 /// A kind of times, and a time of it.
 fn time_key(until: &TimeCutoff) -> Result<(char, i64)> {

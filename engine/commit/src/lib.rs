@@ -13,6 +13,7 @@ mod lease;
 mod output;
 mod output_layout;
 mod state_store;
+mod token_ledger;
 mod visible_files;
 
 /// Fuzz targets count memory.
@@ -24,14 +25,14 @@ pub use artifact::{Artifact, ArtifactFiles, LearnedFinding, StepFit};
 pub use decide::ReuseDecision;
 pub use degradation_report::DegradationReport;
 pub use fencing::AttemptFence;
-pub use fit_history::{FitHistory, FitRange};
+pub use fit_history::{EarlierFit, FitHistory, FitNumbering, FitRange};
 pub use gc::{
     CollectionReport, CorruptFile, KindUsage, RetentionPolicy, StateDirectory, TableReferences,
     VerifyReport,
 };
 pub use lease::StateLease;
 pub use output::{
-    IntervalEntry, Manifest, OutputFile, OutputWriter, PublishedOutput,
+    IntervalEntry, Manifest, OutputFile, OutputWriter, PublishedNumbering, PublishedOutput,
     PublishedTable, Shard, TableTarget, intact_shards, record_is_intact, remove_directory,
     shard_directory, table_record_is_intact, table_shard_directory, unique_shard_directory,
 };
@@ -40,3 +41,4 @@ pub use state_store::{
     MERGES_MIN, RetainedIds, SHARES, SHARES_AT_ONCE, StateStore, id_texts, merge_pairwise,
     shares_bytes_min, sources_per_merge,
 };
+pub use token_ledger::{NumberedTokens, TokenLedger, TokenNumbering};

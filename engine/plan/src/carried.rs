@@ -11,7 +11,7 @@ use forebay_model::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{AnalyzerId, BoundPipeline, CombineFindings};
+use crate::{AnalyzerId, BoundPipeline};
 
 /// How the finding of an analyzer depends on an earlier run. The ids are those of the earlier finding's content, so that
 /// whatever is computed with it has an id of its own.
@@ -20,6 +20,14 @@ use crate::{AnalyzerId, BoundPipeline, CombineFindings};
 pub enum CarriedFinding {
     /// The finding of this run's rows is combined with the earlier one.
     Continued(ContentId),
+    /// The finding begins, and later runs continue it.
+    Begun(ContentId),
+}
+
+/// A record of rows that findings of all runs share: those that it knows keep their places, and it takes the others in.
+pub trait FindingLedger: Send + Sync {
+    /// The finding of a run's rows, in the places of the record.
+    fn place(&self, current: &Finding) -> Result<Finding>;
 }
 
 impl CarriedFinding {
@@ -32,30 +40,24 @@ impl CarriedFinding {
 }
 
 impl BoundPipeline {
-    /// Lets an analyzer continue an earlier finding.
+    /// Lets an analyzer continue the findings of earlier runs.
     pub fn continue_finding(
         &mut self,
         ask: AnalyzerId,
         carried: CarriedFinding,
-        earlier: Arc<Finding>,
-        combine: CombineFindings,
+        ledger: Arc<dyn FindingLedger>,
     ) {
         let bound = &mut self.asks[ask];
         bound.carried = Some(carried);
         let inner = bound.ask.analyzer.clone();
-        bound.ask.analyzer = Arc::new(ContinuedAnalyzer {
-            inner,
-            earlier,
-            combine,
-        });
+        bound.ask.analyzer = Arc::new(ContinuedAnalyzer { inner, ledger });
     }
 }
 
 /// An analyzer whose finding continues an earlier one. Its states are those of the analyzer itself.
 struct ContinuedAnalyzer {
     inner: Arc<dyn AnyAnalyzer>,
-    earlier: Arc<Finding>,
-    combine: CombineFindings,
+    ledger: Arc<dyn FindingLedger>,
 }
 
 impl Debug for ContinuedAnalyzer {
@@ -115,7 +117,7 @@ impl AnyAnalyzer for ContinuedAnalyzer {
         self.inner.condense(state)
     }
     fn finish(&self, state: AnyState) -> Result<Finding> {
-        (self.combine)(&self.earlier, &self.inner.finish(state)?)
+        self.ledger.place(&self.inner.finish(state)?)
     }
     fn index(&self, finding: &Finding) -> Result<Option<Buffer>> {
         self.inner.index(finding)

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use crate::{
-    AnalyzerRequest, BaseDataset, BoundPipeline, ColumnScan, GatherBy, GatherOp, LearnWork, OpId,
-    PassWork, PlanOp, Program, RowOrderChoice, StepRefit, WindowRowOrder, choose_row_order,
-    needed_ops,
+    AnalyzerRequest, BaseDataset, BoundPipeline, CarriedFinding, ColumnScan, GatherBy, GatherOp,
+    LearnWork, OpId, PassWork, PlanOp, Program, RowOrderChoice, StepRefit, WindowRowOrder,
+    choose_row_order, needed_ops,
 };
 
 /// Display name of the sorted row order.
@@ -312,7 +312,7 @@ impl ExplainProgram {
                             memory_bytes_max: (analyzer.size_bytes_max(states_bytes) as u64)
                                 .min(grows_to),
                             reused: known.contains(ask_id),
-                            continues: ask.carried.is_some(),
+                            continues: matches!(ask.carried, Some(CarriedFinding::Continued(_))),
                             held: ask.held.is_some(),
                         });
                     }

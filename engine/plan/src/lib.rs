@@ -47,7 +47,7 @@ pub use bound_pipeline::{
     BaseDataset, BaseId, BoundAnalyzer, BoundOp, BoundPipeline, NodeFlow, OpStream,
 };
 pub use canonical_floats::canonical_key;
-pub use carried::CarriedFinding;
+pub use carried::{CarriedFinding, FindingLedger};
 pub use carry::{Carry, PrecomputedOutputs, WindowBudget, WindowRowOrder};
 pub use chain::{ChainContext, ChainWindow, ColumnTap, OpChain, RowCounts};
 pub use column_selector::{ColumnSelector, unknown_column};

@@ -75,8 +75,10 @@ pub struct AnalyzerRequest {
     /// Whether the finding describes the rows of one run. It is computed anew when an artifact is applied or stands in
     /// for what a degraded run does not learn, and no artifact holds it.
     pub per_run: bool,
-    /// Continues the finding of the run before, where there is one.
+    /// Continues the findings of earlier runs.
     pub continues: Option<CombineFindings>,
+    /// What determines ids beside the finding that continues, as text.
+    pub numbering_scheme: String,
 }
 
 impl AnalyzerRequest {
@@ -93,15 +95,19 @@ impl AnalyzerRequest {
             part: None,
             per_run: false,
             continues: None,
+            numbering_scheme: String::new(),
         }
     }
 
-    /// Continues the finding of the run before.
+    /// Continues the findings of earlier runs, whose rows keep their places as ids. `scheme` says what else determines
+    /// the ids.
     pub fn continuing(
         mut self,
         combine: impl Fn(&Finding, &Finding) -> Result<Finding> + Send + Sync + 'static,
+        scheme: impl Into<String>,
     ) -> Self {
         self.continues = Some(Arc::new(combine));
+        self.numbering_scheme = scheme.into();
         self
     }
 

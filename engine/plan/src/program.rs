@@ -345,7 +345,9 @@ impl<'a> ProgramCompiler<'a> {
             return Ok(state);
         }
         let (slices, level) = self.streams(&bound_ask.streams, &inputs, &mut name)?;
-        if let Some(CarriedFinding::Continued(earlier)) = bound_ask.carried {
+        if let Some(CarriedFinding::Continued(earlier) | CarriedFinding::Begun(earlier)) =
+            bound_ask.carried
+        {
             name.text("continued").id(earlier);
         }
         let state = name.finish();

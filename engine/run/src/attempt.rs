@@ -173,6 +173,9 @@ impl<'a> RunAttempt<'a> {
                 pipeline = extended;
             }
         }
+        if matches!(self.mode, RunMode::Run) {
+            session.check_published_ids(&pipeline, &bound)?;
+        }
         session.check_outputs(&pipeline, &sinks, self.interval)?;
         session.check_tables(&pipeline, &sinks, &bound)?;
         Ok(BoundRun {
@@ -421,7 +424,7 @@ impl<'a> RunAttempt<'a> {
             None
         };
         let continued = match &session.carried {
-            Some(carried) if fits => carried.report(pipeline, &run.program, &run.state)?,
+            Some(carried) if fits => carried.report(&run.program, &run.state)?,
             _ => Vec::new(),
         };
         let mut passes: Vec<PassReport> = bound

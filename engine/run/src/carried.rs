@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use arrow::array::AsArray;
 use arrow::datatypes::UInt64Type;
-use forebay_commit::{Artifact, FitHistory, FitRange};
+use forebay_cluster::NumberingSpec;
+use forebay_commit::{Artifact, EarlierFit, FitHistory, FitRange};
 use forebay_execute::{RunState, SourceInput};
 use forebay_model::{
     ContentId, DataSplit, Dataset, Fault, IdBuilder, Interval, Pipeline, Result, TimeCutoff,
 };
-use forebay_plan::{BoundPipeline, CarriedFinding, Program, bind_all};
+use forebay_plan::{BoundPipeline, Program, bind_all};
 use forebay_storage::Event;
 use serde_json::json;
 
 use crate::backfill::BackfillStage;
 use crate::degradation::PreviousArtifact;
+use crate::numbering::RunNumbering;
 use crate::refit::{RefitContext, RefitDecisions};
 use crate::report::ContinuedReport;
 use crate::session::Session;
@@ -25,8 +27,12 @@ use crate::session::Session;
 pub(crate) struct CarriedRun {
     /// The rows of this run; `None` on a worker.
     range: Option<FitRange>,
-    /// The artifact of the run before, if there was one.
+    /// The run before, if there was one. Its artifact may have been removed.
+    before: Option<EarlierFit>,
+    /// The artifact whose statistics steps may hold.
     earlier: Option<Arc<PreviousArtifact>>,
+    /// The ids of tokens that the run continues.
+    pub numbering: Option<RunNumbering>,
     /// Which steps use what it learned.
     pub refits: RefitDecisions,
 }
@@ -72,7 +78,9 @@ impl Session {
                 .map(FitRange::Before);
             let carried = |range| CarriedRun {
                 range: Some(range),
+                before: None,
                 earlier: None,
+                numbering: None,
                 refits: RefitDecisions::default(),
             };
             return Ok(range.map(carried).map(Arc::new));
@@ -89,15 +97,22 @@ impl Session {
             root: &state,
             pipeline: &pipeline.name,
         };
+        let fits = history.before(&range)?;
+        let before = fits.first().cloned();
+        let numbering = if continues {
+            Some(self.numbering_after(pipeline, bound, before.as_ref())?)
+        } else {
+            None
+        };
+        let holds = pipeline.nodes.iter().any(|node| node.refit.is_some());
         let mut earlier = None;
-        for id in history.before(&range)? {
-            if history.holds(id)? {
-                earlier = Some(Arc::new(self.earlier_artifact(id)?));
+        for EarlierFit { artifact: id, .. } in fits.iter().filter(|_| holds) {
+            if history.holds(*id)? {
+                earlier = Some(Arc::new(self.earlier_artifact(*id)?));
                 break;
             }
-            let message = format!(
-                "the artifact {id} was removed: ids and statistics go on from the one before it"
-            );
+            let message =
+                format!("the artifact {id} was removed: statistics go on from the one before it");
             self.watch.on_event(Event::Warning { message });
         }
         let context = RefitContext {
@@ -110,12 +125,14 @@ impl Session {
         let refits = self.decide_refits(&context)?;
         Ok(Some(Arc::new(CarriedRun {
             range: Some(range),
+            before,
             earlier,
+            numbering,
             refits,
         })))
     }
 
-    fn earlier_artifact(&self, id: ContentId) -> Result<PreviousArtifact> {
+    pub(crate) fn earlier_artifact(&self, id: ContentId) -> Result<PreviousArtifact> {
         let place = Artifact::directory(&self.state()?, id);
         PreviousArtifact::of(self, Artifact::load(&self.io, &place)?, place)
     }
@@ -125,24 +142,42 @@ impl Session {
         &self,
         earlier: Option<ContentId>,
         held: &BTreeSet<String>,
+        numbering: &Option<NumberingSpec>,
     ) -> Result<Session> {
         let earlier = earlier
             .map(|id| self.earlier_artifact(id).map(Arc::new))
             .transpose()?;
+        let root = self.state()?;
+        let numbering = numbering
+            .clone()
+            .map(|spec| RunNumbering::of_worker(self.io.clone(), root, spec));
         let refits = RefitDecisions::of_worker(held.iter().cloned());
         Ok(Session {
             carried: Some(Arc::new(CarriedRun {
                 range: None,
+                before: None,
                 earlier,
+                numbering,
                 refits,
             })),
             ..self.clone()
         })
     }
 
-    /// The artifact that the run goes on from.
+    /// The artifact whose statistics the run may hold.
     pub(crate) fn earlier_id(&self) -> Option<ContentId> {
         self.carried.as_ref()?.earlier_id()
+    }
+
+    /// The artifact that the run goes on from. It may have been removed.
+    pub(crate) fn continued_id(&self) -> Option<ContentId> {
+        self.carried.as_ref()?.continued_id()
+    }
+
+    /// The ids of tokens that the run continues, as workers need to know them.
+    pub(crate) fn numbering_spec(&self) -> Option<NumberingSpec> {
+        let numbering = self.carried.as_ref()?.numbering.as_ref()?;
+        Some(numbering.spec().clone())
     }
 
     /// The steps that hold what this artifact learned.
@@ -155,28 +190,52 @@ impl Session {
     }
 
     /// Records what the run learned, for the runs after it.
-    pub(crate) fn record_fit(&self, pipeline: &Pipeline, artifact: ContentId) -> Result<()> {
-        let Some(range) = self
-            .carried
-            .as_ref()
-            .and_then(|carried| carried.range.as_ref())
-        else {
+    pub(crate) fn record_fit(
+        &self,
+        program: &Program,
+        learned: &RunState,
+        artifact: ContentId,
+    ) -> Result<()> {
+        let Some(carried) = &self.carried else {
             return Ok(());
         };
+        let Some(range) = &carried.range else {
+            return Ok(());
+        };
+        let numbering = carried
+            .numbering
+            .as_ref()
+            .map(|numbering| numbering.after_run(program, learned))
+            .transpose()?;
         let state = self.state()?;
         let history = FitHistory {
             io: &self.io,
             root: &state,
-            pipeline: &pipeline.name,
+            pipeline: &program.name,
         };
-        history.record(range, artifact, self.earlier_id())
+        let before = carried.fit_before();
+        history.record(range, artifact, numbering, before.as_ref())
     }
 }
 
 impl CarriedRun {
-    /// The artifact that the run goes on from.
+    /// The artifact whose statistics the run may hold.
     pub fn earlier_id(&self) -> Option<ContentId> {
         Some(self.earlier.as_ref()?.artifact.id)
+    }
+
+    /// The fit that the run goes on from: of one that holds statistics, that of the artifact that has them.
+    fn fit_before(&self) -> Option<EarlierFit> {
+        let before = self.before.clone()?;
+        Some(EarlierFit {
+            artifact: self.earlier_id().unwrap_or(before.artifact),
+            ..before
+        })
+    }
+
+    /// The artifact that the run goes on from. It may have been removed.
+    pub fn continued_id(&self) -> Option<ContentId> {
+        Some(self.fit_before()?.artifact)
     }
 
     /// The rows that the run learns from.
@@ -195,40 +254,24 @@ impl CarriedRun {
     /// Lets the analyzers of a pipeline hold or continue what they found in the run before. What is asked otherwise now
     /// begins anew.
     pub fn apply(&self, pipeline: &Pipeline, bound: &mut BoundPipeline) -> Result<()> {
-        let Some(earlier) = &self.earlier else {
-            return Ok(());
-        };
-        let matches = earlier.matches(pipeline, bound)?;
-        for (ask, learned) in matches.into_iter().enumerate() {
-            if let Some(learned) =
-                learned.filter(|_| bound.can_hold(ask) && self.refits.is_held(bound.step_of(ask)))
-            {
-                bound.asks[ask].held = Some(learned.finding.clone());
-                continue;
+        if let Some(earlier) = &self.earlier {
+            let matches = earlier.matches(pipeline, bound)?;
+            for (ask, learned) in matches.into_iter().enumerate() {
+                let is_held = bound.can_hold(ask) && self.refits.is_held(bound.step_of(ask));
+                if let Some(learned) = learned.filter(|_| is_held) {
+                    bound.asks[ask].held = Some(learned.finding.clone());
+                }
             }
-            let (Some(combine), Some(learned)) = (bound.asks[ask].ask.continues.clone(), learned)
-            else {
-                continue;
-            };
-            let carried = CarriedFinding::continued(&learned.finding)?;
-            bound.continue_finding(ask, carried, learned.finding.clone(), combine);
         }
-        Ok(())
+        match &self.numbering {
+            Some(numbering) => numbering.apply(pipeline, bound),
+            None => Ok(()),
+        }
     }
 
     /// How findings that continue earlier ones differ from those.
-    pub fn report(
-        &self,
-        pipeline: &Pipeline,
-        program: &Program,
-        state: &RunState,
-    ) -> Result<Vec<ContinuedReport>> {
+    pub fn report(&self, program: &Program, state: &RunState) -> Result<Vec<ContinuedReport>> {
         let bound = &program.bound;
-        let earlier = self.earlier.as_deref();
-        let matches = earlier
-            .map(|earlier| earlier.matches(pipeline, bound))
-            .transpose()?
-            .unwrap_or_default();
         let mut reports = Vec::new();
         for (ask, question) in bound
             .asks
@@ -237,19 +280,17 @@ impl CarriedRun {
             .filter(|(_, ask)| ask.ask.continues.is_some())
         {
             let finding = state.finding(program, ask)?;
-            let before = matches.get(ask).copied().flatten();
+            let numbering = self.numbering.as_ref();
+            let before = numbering.map_or(0, |numbering| numbering.tokens_before(bound, ask));
+            let tokens = finding.rows() as u64;
+            let continued = self.continued_id().filter(|_| before > 0);
             let counts = finding.column("count")?.as_primitive::<UInt64Type>();
             reports.push(ContinuedReport {
                 step: bound.ops[question.op].label.clone(),
                 columns: question.ask.inputs.clone(),
-                artifact: earlier
-                    .filter(|_| before.is_some())
-                    .map(|earlier| earlier.artifact.id.to_string()),
-                tokens: finding.rows() as u64,
-                added: (finding.rows()
-                    - before
-                        .map_or(0, |before| before.finding.rows())
-                        .min(finding.rows())) as u64,
+                artifact: continued.map(|artifact| artifact.to_string()),
+                tokens,
+                added: tokens - before.min(tokens),
                 absent: counts.values().iter().filter(|count| **count == 0).count() as u64,
             });
         }

@@ -15,6 +15,7 @@ mod feed;
 mod gathered_source;
 mod late_data;
 mod leak_check;
+mod numbering;
 mod output_overlap;
 mod predict;
 mod preview;
@@ -56,9 +57,9 @@ pub use forebay_cluster::{
 };
 pub use forebay_commit::{
     Artifact, ArtifactFiles, CollectionReport, CorruptFile, DATA_SUFFIX, DegradationReport,
-    IntervalEntry, KindUsage, LearnedFinding, Manifest, OutputFile, OutputWriter,
-    RetentionPolicy, StateDirectory, StepFit, TableReferences, VerifyReport, output_root,
-    table_shard_directory, visible_location,
+    IntervalEntry, KindUsage, LearnedFinding, Manifest, OutputFile, OutputWriter, RetentionPolicy,
+    StateDirectory, StepFit, TableReferences, VerifyReport, output_root, table_shard_directory,
+    visible_location,
 };
 pub use forebay_feed::{
     DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource,

@@ -93,6 +93,8 @@ pub struct Session {
     pub(crate) lease: Option<Arc<StateLease>>,
     /// Whether a whole output may lose all its rows.
     pub(crate) allow_empty: bool,
+    /// Whether tokens may get other ids than those that outputs show.
+    pub(crate) renumbers: bool,
     /// Rows of the future of this time are not known, in all sources with a time; an interval comes before it.
     pub(crate) as_of: Option<TimeCutoff>,
     /// What the run goes on from.
@@ -138,6 +140,7 @@ impl Session {
             claim,
             lease,
             allow_empty,
+            renumbers: false,
             as_of,
             carried,
             tracker,
@@ -499,7 +502,7 @@ impl Session {
         }
         explain.trainings =
             self.explain_trainings(pipeline, &run.program.bound, explain.passes.len())?;
-        explain.continues = session.earlier_id().map(|id| id.to_string());
+        explain.continues = session.continued_id().map(|id| id.to_string());
         explain.refits = session
             .carried
             .as_ref()

@@ -167,6 +167,7 @@ impl Session {
             connectors: request.connectors,
             options,
             allow_empty: true,
+            renumbers: false,
             deadline,
             cluster,
             turn,

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use forebay_commit::{
-    Artifact, FitHistory, FitRange, LearnedFinding, Manifest, ReuseDecision, record_is_intact,
+    Artifact, EarlierFit, FitHistory, FitRange, LearnedFinding, Manifest, ReuseDecision,
+    record_is_intact,
 };
 use forebay_feed::BatchFeatures;
 use forebay_model::{ContentId, IdBuilder, Interval, PipelineNode, Result, TimeCutoff};
@@ -150,7 +151,8 @@ impl TrainingRun<'_> {
             root: self.store.root(),
             pipeline: &name,
         };
-        Ok(history.before(&self.fit_range(fresh))?.first().copied())
+        let fits = history.before(&self.fit_range(fresh))?;
+        Ok(fits.first().map(|fit| fit.artifact))
     }
 
     /// Records a training, for those after it.
@@ -166,7 +168,8 @@ impl TrainingRun<'_> {
             root: self.store.root(),
             pipeline: &name,
         };
-        history.record(&self.fit_range(fresh), id, own.before)
+        let before = own.before.map(EarlierFit::of_artifact);
+        history.record(&self.fit_range(fresh), id, None, before.as_ref())
     }
 
     /// Decides how a training begins.

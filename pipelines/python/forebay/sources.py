@@ -31,6 +31,7 @@ def parquet(
     partitions: spec.PartitionPolicy | None = None,
     time: str | None = None,
     keys: Sequence[str] | None = None,
+    duplicates: spec.Duplicates | None = None,
     ready: spec.Ready | None = None,
     lookback: str | None = None,
 ) -> spec.Source:
@@ -47,11 +48,13 @@ def parquet(
     time: The event-time column. Files whose times do not overlap are read in order of time; others in the order of
         their names.
     keys: The columns that tell series apart.
+    duplicates: What windows do with rows that have the same keys and the same time. By default, windows by time
+        refuse them, since a key may be missing, and windows by rows warn of them.
     ready: What a run waits for before it reads.
     lookback: How long before an interval files may still change, such as 3d: with an interval, those that are there
         and end less than this before it are looked at again, and written again where something changed.
     """
-    return source("parquet", ('time', 'keys', 'ready', 'lookback'), locals())
+    return source("parquet", ('time', 'keys', 'duplicates', 'ready', 'lookback'), locals())
 
 
 def delta(
@@ -62,6 +65,7 @@ def delta(
     columns: Sequence[str] | None = None,
     time: str | None = None,
     keys: Sequence[str] | None = None,
+    duplicates: spec.Duplicates | None = None,
     ready: spec.Ready | None = None,
     lookback: str | None = None,
 ) -> spec.Source:
@@ -76,11 +80,13 @@ def delta(
     time: The event-time column. Files whose times do not overlap are read in order of time; others in the order of
         their names.
     keys: The columns that tell series apart.
+    duplicates: What windows do with rows that have the same keys and the same time. By default, windows by time
+        refuse them, since a key may be missing, and windows by rows warn of them.
     ready: What a run waits for before it reads.
     lookback: How long before an interval files may still change, such as 3d: with an interval, those that are there
         and end less than this before it are looked at again, and written again where something changed.
     """
-    return source("delta", ('time', 'keys', 'ready', 'lookback'), locals())
+    return source("delta", ('time', 'keys', 'duplicates', 'ready', 'lookback'), locals())
 
 
 def arrow(
@@ -91,6 +97,7 @@ def arrow(
     partitions: spec.PartitionPolicy | None = None,
     time: str | None = None,
     keys: Sequence[str] | None = None,
+    duplicates: spec.Duplicates | None = None,
     ready: spec.Ready | None = None,
     lookback: str | None = None,
 ) -> spec.Source:
@@ -105,11 +112,13 @@ def arrow(
     time: The event-time column. Files whose times do not overlap are read in order of time; others in the order of
         their names.
     keys: The columns that tell series apart.
+    duplicates: What windows do with rows that have the same keys and the same time. By default, windows by time
+        refuse them, since a key may be missing, and windows by rows warn of them.
     ready: What a run waits for before it reads.
     lookback: How long before an interval files may still change, such as 3d: with an interval, those that are there
         and end less than this before it are looked at again, and written again where something changed.
     """
-    return source("arrow", ('time', 'keys', 'ready', 'lookback'), locals())
+    return source("arrow", ('time', 'keys', 'duplicates', 'ready', 'lookback'), locals())
 
 
 def csv(
@@ -126,6 +135,7 @@ def csv(
     partitions: spec.PartitionPolicy | None = None,
     time: str | None = None,
     keys: Sequence[str] | None = None,
+    duplicates: spec.Duplicates | None = None,
     ready: spec.Ready | None = None,
     lookback: str | None = None,
 ) -> spec.Source:
@@ -147,11 +157,13 @@ def csv(
     time: The event-time column. Files whose times do not overlap are read in order of time; others in the order of
         their names.
     keys: The columns that tell series apart.
+    duplicates: What windows do with rows that have the same keys and the same time. By default, windows by time
+        refuse them, since a key may be missing, and windows by rows warn of them.
     ready: What a run waits for before it reads.
     lookback: How long before an interval files may still change, such as 3d: with an interval, those that are there
         and end less than this before it are looked at again, and written again where something changed.
     """
-    return source("csv", ('time', 'keys', 'ready', 'lookback'), locals())
+    return source("csv", ('time', 'keys', 'duplicates', 'ready', 'lookback'), locals())
 
 
 def json(
@@ -163,6 +175,7 @@ def json(
     partitions: spec.PartitionPolicy | None = None,
     time: str | None = None,
     keys: Sequence[str] | None = None,
+    duplicates: spec.Duplicates | None = None,
     ready: spec.Ready | None = None,
     lookback: str | None = None,
 ) -> spec.Source:
@@ -179,8 +192,10 @@ def json(
     time: The event-time column. Files whose times do not overlap are read in order of time; others in the order of
         their names.
     keys: The columns that tell series apart.
+    duplicates: What windows do with rows that have the same keys and the same time. By default, windows by time
+        refuse them, since a key may be missing, and windows by rows warn of them.
     ready: What a run waits for before it reads.
     lookback: How long before an interval files may still change, such as 3d: with an interval, those that are there
         and end less than this before it are looked at again, and written again where something changed.
     """
-    return source("json", ('time', 'keys', 'ready', 'lookback'), locals())
+    return source("json", ('time', 'keys', 'duplicates', 'ready', 'lookback'), locals())

@@ -60,6 +60,7 @@ __all__ = [
     "DeriveColumns",
     "DetailedFeature",
     "Drop",
+    "Duplicates",
     "EwmStatistic",
     "EwmWindow",
     "ExpandingWindow",
@@ -194,6 +195,7 @@ Source = TypedDict(
     {
         "time": "str | None",
         "keys": "Sequence[str]",
+        "duplicates": "Duplicates | None",
         "ready": "Ready | None",
         "lookback": "str | None",
         "parquet": "ParquetSource",
@@ -204,6 +206,9 @@ Source = TypedDict(
     },
     total=False,
 )
+
+
+Duplicates: TypeAlias = "Literal['error', 'warn', 'allow']"
 
 
 Ready = TypedDict(

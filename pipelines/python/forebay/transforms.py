@@ -1227,9 +1227,9 @@ def vocabulary(
     counted; the empty string is a token. State: the distinct tokens with exact counts, spilled beyond the budget;
     the vocabulary itself has to fit memory. Nothing seen: every value is out of vocabulary.
 
-    With `stable`, ids hold still from run to run: the vocabulary continues that of the run before. A run for an
-    interval continues that of an earlier interval. Tokens keep their ids, also those that are no longer seen, and
-    new tokens follow. The ids of `oov_buckets` then come before those of tokens.
+    With `stable`, ids hold still from run to run: the state directory keeps all tokens that got an id, in the order
+    of their ids. Tokens keep their ids, also those that are no longer seen, and new tokens follow, also where late
+    data brings them to an earlier interval. The ids of `oov_buckets` then come before those of tokens.
 
     Follows tf.Transform's `compute_and_apply_vocabulary`.
 
@@ -1242,7 +1242,7 @@ def vocabulary(
         0.
     default: The id of out-of-vocabulary values where `oov_buckets` is 0. Default: -1.
     order: The order of ids. Default: "count_then_reverse".
-    stable: Keeps the ids of the run before, and gives new tokens the ids after them. `top_k` then limits the tokens
+    stable: Keeps the ids of earlier runs, and gives new tokens the ids after them. `top_k` then limits the tokens
         of one run.
     dtype: The type of ids. Default: "int64".
     suffix: Writes `<column><suffix>` instead of replacing the column.

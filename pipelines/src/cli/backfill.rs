@@ -9,7 +9,7 @@ use jiff::Span;
 use jiff::civil::DateTime;
 use serde_json::json;
 
-use super::options::{DeadlineArgs, RunArgs, SpecArgs};
+use super::options::{DeadlineArgs, RenumberArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
 use crate::backfill::{Backfill, IntervalOutcome, parse_interval_length};
 use crate::observe::{ObserveArgs, RunObservers};
@@ -40,6 +40,8 @@ pub(crate) struct BackfillCommand {
     beside: Option<usize>,
     #[command(flatten)]
     options: RunArgs,
+    #[command(flatten)]
+    renumber: RenumberArgs,
     #[command(flatten)]
     deadline: DeadlineArgs,
     #[command(flatten)]
@@ -91,9 +93,10 @@ impl BackfillCommand {
             beside: self.beside,
         };
         observers.metrics.name_pipeline(&pipeline.name);
-        let plan = backfill.plan(session, &pipeline)?;
+        let session = self.renumber.apply(session.clone(), &pipeline)?;
+        let plan = backfill.plan(&session, &pipeline)?;
         observers.metrics.own().set_intervals(plan.runs());
-        plan.run(session, &pipeline, &mut |outcome| {
+        plan.run(&session, &pipeline, &mut |outcome| {
             if let Some(report) = &outcome.report {
                 // Intervals are told of as they end: several are at work at a time.
                 observers.run_begins(&pipeline, Some(&outcome.interval));

@@ -76,6 +76,26 @@ pub(crate) struct PublishArgs {
     pub allow_empty: bool,
 }
 
+/// Ids of tokens that hold still.
+#[derive(Debug, Args)]
+pub(crate) struct RenumberArgs {
+    /// Give all tokens of vocabularies with `stable: true` new ids, where outputs show ids that this state directory does
+    /// not know. Published intervals keep the earlier ids until they are run again.
+    #[arg(long)]
+    renumber: bool,
+}
+
+impl RenumberArgs {
+    /// The session, with a numbering that begins anew where that is asked for.
+    pub fn apply(&self, session: Session, pipeline: &Pipeline) -> Result<Session> {
+        if self.renumber {
+            session.renumbering(pipeline)
+        } else {
+            Ok(session)
+        }
+    }
+}
+
 /// A part of the history.
 #[derive(Debug, Args)]
 pub(crate) struct IntervalArgs {

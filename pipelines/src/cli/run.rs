@@ -6,7 +6,7 @@ use clap::Args;
 use forebay_model::{Result, catch_panic};
 use forebay_run::{RunReport, RunSample};
 
-use super::options::{DeadlineArgs, IntervalArgs, PublishArgs, RunArgs, SpecArgs};
+use super::options::{DeadlineArgs, IntervalArgs, PublishArgs, RenumberArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
 use crate::observe::ObserveArgs;
 use crate::page::{PageArgs, RunPage};
@@ -22,6 +22,8 @@ pub(crate) struct RunCommand {
     options: RunArgs,
     #[command(flatten)]
     publish: PublishArgs,
+    #[command(flatten)]
+    renumber: RenumberArgs,
     #[command(flatten)]
     deadline: DeadlineArgs,
     #[command(flatten)]
@@ -92,6 +94,7 @@ impl RunCommand {
                 Some(sample) => session.sampled(&pipeline, sample)?,
                 None => (session.clone(), pipeline),
             };
+            let session = self.renumber.apply(session, &pipeline)?;
             page.begin(&pipeline, &session);
             observers.run_begins(&pipeline, interval.as_ref());
             let report = match &interval {

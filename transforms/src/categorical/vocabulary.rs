@@ -28,9 +28,9 @@ use crate::shared::{
 /// State: the distinct tokens with exact counts, spilled beyond the budget; the vocabulary itself
 /// has to fit memory. Nothing seen: every value is out of vocabulary.
 ///
-/// With `stable`, ids hold still from run to run: the vocabulary continues that of the run before. A run for an
-/// interval continues that of an earlier interval. Tokens keep their ids, also those that are no longer seen, and new
-/// tokens follow. The ids of `oov_buckets` then come before those of tokens.
+/// With `stable`, ids hold still from run to run: the state directory keeps all tokens that got an id, in the order of
+/// their ids. Tokens keep their ids, also those that are no longer seen, and new tokens follow, also where late data
+/// brings them to an earlier interval. The ids of `oov_buckets` then come before those of tokens.
 ///
 /// Follows tf.Transform's `compute_and_apply_vocabulary`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
@@ -58,7 +58,7 @@ pub struct VocabularyEncoder {
     /// The order of ids.
     #[serde(default)]
     pub order: TokenOrder,
-    /// Keeps the ids of the run before, and gives new tokens the ids after them. `top_k` then limits the tokens of one
+    /// Keeps the ids of earlier runs, and gives new tokens the ids after them. `top_k` then limits the tokens of one
     /// run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stable: bool,
@@ -144,6 +144,14 @@ impl Transform for VocabularyEncoder {
 }
 
 impl VocabularyEncoder {
+    /// What moves the ids of tokens beside their order.
+    fn numbering_scheme(&self) -> String {
+        format!(
+            "reserved {:?}, {} other ids",
+            self.reserved, self.oov_buckets
+        )
+    }
+
     fn column_op(&self, field: &Field) -> Result<PlanOp> {
         let id = self.dtype.data_type();
         let output = element_field(field.data_type())
@@ -161,7 +169,7 @@ impl VocabularyEncoder {
         let config = self.clone();
         let request = AnalyzerRequest::new(tally, [field.name()]);
         let request = if self.stable {
-            request.continuing(continue_vocabulary)
+            request.continuing(continue_vocabulary, self.numbering_scheme())
         } else {
             request
         };

@@ -26,7 +26,10 @@ impl GcRoots {
     pub(crate) fn is_in_use(&self, entry: &StateEntry) -> bool {
         // A pointer names the newest artifact of its pipeline.
         let pointer = entry.kind == "artifacts" && entry.id().is_none();
-        !entry.staged && (pointer || self.names.contains(&(entry.kind, entry.name.clone())))
+        // Ids that outputs show are never given to other tokens: the records of them are small, and stay.
+        let is_record = entry.kind == FITS;
+        !entry.staged
+            && (pointer || is_record || self.names.contains(&(entry.kind, entry.name.clone())))
     }
 
     fn unreadable(&mut self, place: &StorageLocation, message: &str) {
@@ -56,8 +59,6 @@ impl StateDirectory {
             roots.names.insert(("costs", pointer.name.clone()));
             // What expectations compare with.
             roots.names.insert(("expected", pointer.name.clone()));
-            // Which artifact a run goes on from.
-            roots.names.insert((FITS, pointer.name.clone()));
             // What was written for its trainings, the next one goes on from.
             roots.names.insert(("rows", pointer.name.clone()));
             let newest = self.json(&pointer.place)?;

@@ -14,6 +14,7 @@ use crate::fit_history::FITS;
 use crate::gc::{PackFile, SHARES, StateDirectory, StateEntry};
 use crate::output::Manifest;
 use crate::state_store::shard_name;
+use crate::token_ledger::{is_numbering_file, numbering_file_is_whole};
 
 /// Bytes that are asked of a remote store at a time.
 const READ_BYTES: u64 = 8 << 20;
@@ -110,9 +111,14 @@ impl StateDirectory {
                 }
                 FITS => {
                     for file in &entry.files {
-                        let place = entry
-                            .place
-                            .join(file.path.rsplit('/').next().unwrap_or_default());
+                        let below = file.path.split_once('/').map_or("", |(_, below)| below);
+                        let place = entry.place.join(below);
+                        if is_numbering_file(below) {
+                            let is_whole = numbering_file_is_whole(&self.io, &place)?;
+                            let why = (!is_whole).then_some("its tokens cannot be read");
+                            verified.record_file(&place, file.bytes, why);
+                            continue;
+                        }
                         let names =
                             |record: Value| record["artifact"].as_str().and_then(ContentId::parse);
                         let why = self.json(&place)?.and_then(names).is_none();

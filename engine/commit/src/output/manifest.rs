@@ -1,5 +1,7 @@
 //! The manifest of an output: the file that makes its data visible.
 
+use std::collections::BTreeMap;
+
 use arrow::datatypes::Schema;
 use bytes::Bytes;
 use forebay_model::{ContentId, Fault, RelativePath, Result, codes};
@@ -22,6 +24,19 @@ pub(super) const FORMAT: u32 = 3;
 /// The oldest version that is read: it names no removed directories.
 const FORMAT_MIN: u32 = 2;
 
+/// Tokens whose ids an output shows or has shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedNumbering {
+    /// The numbering in the state directory.
+    pub epoch: u64,
+    /// Number of tokens.
+    pub tokens: u64,
+    /// The id of these tokens in their order.
+    pub digest: String,
+    /// What else determines the ids, such as reserved tokens.
+    pub scheme: String,
+}
+
 /// The manifest of an output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -41,6 +56,9 @@ pub struct Manifest {
     /// Each has the next of the shards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<IntervalEntry>,
+    /// The numberings of tokens whose ids the rows hold, by vocabulary.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub numbering: BTreeMap<String, PublishedNumbering>,
     /// How the run was degraded to be on time, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<DegradationReport>,
@@ -106,6 +124,7 @@ impl Manifest {
             rows: files.map(|file| file.rows).sum(),
             shards,
             intervals: Vec::new(),
+            numbering: BTreeMap::new(),
             ladder: None,
             previous: Vec::new(),
             removed: Vec::new(),

@@ -7,7 +7,7 @@ mod shard;
 mod table;
 mod writer;
 
-pub use manifest::{IntervalEntry, Manifest, record_is_intact};
+pub use manifest::{IntervalEntry, Manifest, PublishedNumbering, record_is_intact};
 pub use publish::PublishedOutput;
 pub(crate) use removal::lock_output;
 pub use removal::remove_directory;
@@ -17,5 +17,5 @@ pub use shard::{
     unique_shard_directory,
 };
 pub use table::{PublishedTable, TableTarget, table_record_is_intact};
-pub(crate) use writer::{ATTEMPT, attempt_dir};
 pub use writer::OutputWriter;
+pub(crate) use writer::{ATTEMPT, attempt_dir};

@@ -4,12 +4,12 @@
 //! manifest also names the directories that are being removed, and no later manifest takes one of them back. Each
 //! attempt to write a shard has a directory of its own, so that rows that are computed again never lie in one of these.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_model::{Fault, IdBuilder, RelativePath, Result, codes};
 use forebay_storage::{BackgroundTasks, ObjectVersion, StorageClient, StorageLocation};
 
-use super::manifest::{FORMAT, IntervalEntry, MANIFEST, Manifest};
+use super::manifest::{FORMAT, IntervalEntry, MANIFEST, Manifest, PublishedNumbering};
 use super::removal::{lock_output, remove_directory};
 use super::shard::{Shard, intact_shards};
 use crate::visible_files::{check_replaceable, is_shown, show};
@@ -23,6 +23,22 @@ pub struct PublishedOutput {
     pub manifest: Manifest,
     /// Whether they saw something else before, or nothing.
     pub is_new: bool,
+}
+
+/// Adds the numberings of the intervals that stay. Of one numbering, the longer list of tokens counts.
+fn add_published(
+    numbering: &mut BTreeMap<String, PublishedNumbering>,
+    published: BTreeMap<String, PublishedNumbering>,
+) {
+    for (key, shown) in published {
+        match numbering.get_mut(&key) {
+            Some(new) if new.epoch == shown.epoch && new.tokens < shown.tokens => *new = shown,
+            Some(_) => {}
+            None => {
+                numbering.insert(key, shown);
+            }
+        }
+    }
 }
 
 impl Manifest {
@@ -49,7 +65,9 @@ impl Manifest {
         out: &StorageLocation,
     ) -> Result<Manifest> {
         let mut all: Vec<(IntervalEntry, Vec<Shard>)> = Vec::new();
+        let mut numbering = self.numbering;
         if let Some(visible) = visible {
+            add_published(&mut numbering, visible.numbering);
             if visible.columns != self.columns {
                 let message = "the intervals that are there have other columns";
                 let hint = "write to another directory, and backfill it";
@@ -90,6 +108,7 @@ impl Manifest {
         )?;
         Ok(Manifest {
             intervals,
+            numbering,
             ladder: self.ladder,
             ..whole
         })
@@ -118,8 +137,10 @@ impl Manifest {
                 None => self.clone(),
             };
             let same = |visible: &Manifest| {
-                (&visible.pass, &visible.shards, &visible.ladder)
-                    == (&whole.pass, &whole.shards, &whole.ladder)
+                let is_numbered_alike = visible.numbering == whole.numbering;
+                is_numbered_alike
+                    && (&visible.pass, &visible.shards, &visible.ladder)
+                        == (&whole.pass, &whole.shards, &whole.ladder)
             };
             let shown = visible.as_ref().is_some_and(same);
             if shown {

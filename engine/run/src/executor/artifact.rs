@@ -113,7 +113,8 @@ impl RunExecutor<'_> {
         } = uncommitted;
         self.session.check_fence()?;
         let place = artifact.commit(files, &self.session.io, self.store.root(), lineage)?;
-        self.session.record_fit(self.pipeline, artifact.id)?;
+        self.session
+            .record_fit(&self.program, &self.state, artifact.id)?;
         Ok((artifact.id, place))
     }
 
@@ -140,7 +141,7 @@ impl RunExecutor<'_> {
             "ladder": self.degradation,
             "passes": self.program.passes.iter().map(|pass| pass.id.to_string()).collect::<Vec<_>>(),
         });
-        if let Some(earlier) = self.session.earlier_id() {
+        if let Some(earlier) = self.session.continued_id() {
             lineage["continues"] = json!(earlier.to_string());
         }
         if let Some(learned_by) = self.session.learned_by(&self.refits, &self.program)? {

@@ -114,6 +114,14 @@ impl RunExecutor<'_> {
             ..
         } in staged
         {
+            let manifest = Manifest {
+                numbering: session.published_numbering(
+                    self.pipeline,
+                    &self.program.bound,
+                    work.sink,
+                )?,
+                ..manifest
+            };
             let (rows, files) = (manifest.rows, manifest.files().count());
             let RowCounts {
                 clipped,

@@ -172,6 +172,7 @@ impl Session {
             artifact: artifact.map(|artifact| artifact.id),
             continues: self.earlier_id(),
             held: self.held_steps(),
+            numbering: self.numbering_spec(),
             interval: interval.cloned(),
             state: self.options.state.clone(),
             base: self.io.absolute_path(".")?,

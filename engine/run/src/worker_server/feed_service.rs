@@ -97,7 +97,7 @@ impl FeedService {
         }
         let load = |id| Artifact::load(&session.io, &Artifact::directory(&session.state()?, id));
         let artifact = job.artifact.map(load).transpose()?;
-        let session = session.carrying(job.continues, &job.held)?;
+        let session = session.carrying(job.continues, &job.held, &job.numbering)?;
         let fed = session.plan_local_feed(
             &job.pipeline,
             artifact.as_ref(),

@@ -170,7 +170,7 @@ impl WorkerState {
             .session
             .for_request(&job.state, &job.base, job.batch_rows);
         let inputs = self.run_inputs(ContentId::of(&id), &session, job)?;
-        let session = session.carrying(job.continues, &job.held)?;
+        let session = session.carrying(job.continues, &job.held, &job.numbering)?;
         let models = session.load_models(job)?;
         let mut run = compile_run(
             &session,

@@ -220,7 +220,7 @@ fn run_stage(
     threads: &StageThreads,
     orders: &Receiver<QueuedTask>,
 ) -> Result<()> {
-    let session = &session.carrying(job.continues, &job.held)?;
+    let session = &session.carrying(job.continues, &job.held, &job.numbering)?;
     let _models = session.load_models(job)?;
     let scratch = ScratchDir::new(Some(&session.state()?), session.watch.clone())?;
     let mut run = compile_run(session, job, &key.row_orders, inputs, scratch)?;

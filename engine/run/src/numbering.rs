@@ -1,0 +1,383 @@
+//! Ids of tokens that hold still: which tokens have ids already, and what outputs show of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::AsArray;
+use arrow::datatypes::UInt64Type;
+use forebay_cluster::{NumberingSpec, VocabularyBase};
+use forebay_commit::{
+    EarlierFit, FitHistory, FitNumbering, Manifest, NumberedTokens, PublishedNumbering,
+    TokenLedger, TokenNumbering,
+};
+use forebay_execute::RunState;
+use forebay_model::{ContentId, Fault, Finding, IdBuilder, Pipeline, Result, codes};
+use forebay_plan::{
+    AnalyzerId, BoundPipeline, CarriedFinding, CombineFindings, FindingLedger, PlanOp, Program,
+};
+use forebay_storage::{Event, StorageClient, StorageLocation};
+
+use crate::degradation::{PreviousArtifact, asks_before_sink};
+use crate::session::Session;
+
+/// The numbering that a run continues.
+#[derive(Clone)]
+pub(crate) struct RunNumbering {
+    io: StorageClient,
+    /// The state directory.
+    root: StorageLocation,
+    spec: NumberingSpec,
+}
+
+impl Session {
+    /// The same, that gives all tokens of a pipeline new ids. Outputs may show other ones.
+    pub fn renumbering(self, pipeline: &Pipeline) -> Result<Self> {
+        let is_stable = |step: &forebay_model::Step| step.config["stable"] == true;
+        let mut steps = pipeline.nodes.iter().flat_map(|node| &node.steps);
+        if !steps.any(is_stable) {
+            let message = "no step has `stable: true`, so that there are no ids to give anew";
+            return Err(Fault::new(codes::BAD_VALUE, message).hint("leave `--renumber` out"));
+        }
+        TokenNumbering::begin_anew(&self.io, &self.state()?, &pipeline.name)?;
+        Ok(Session {
+            renumbers: true,
+            ..self
+        })
+    }
+
+    /// The numbering that a run continues, after the fit before it.
+    pub(crate) fn numbering_after(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+        before: Option<&EarlierFit>,
+    ) -> Result<RunNumbering> {
+        let io = self.io.clone();
+        let root = self.state()?;
+        let numbering = TokenNumbering::newest(&io, &root, &pipeline.name)?;
+        let epoch = numbering.epoch();
+        let earlier = before
+            .and_then(|fit| fit.numbering.as_ref())
+            .filter(|fit| fit.epoch == epoch);
+        let mut bases = BTreeMap::new();
+        for (key, ask) in vocabularies(bound) {
+            let ledger = numbering.ledger(&key);
+            let mut tokens = ledger.read()?;
+            if tokens.is_empty() && epoch == 0 {
+                tokens = self.adopt_earlier(pipeline, bound, ask, &ledger, tokens)?;
+            }
+            let length = earlier.and_then(|fit| fit.tokens.get(&key)).copied();
+            let length = length.unwrap_or(0).min(tokens.len() as u64);
+            let base = VocabularyBase {
+                tokens: length,
+                digest: digest(&tokens, length)?,
+            };
+            bases.insert(key, base);
+        }
+        Ok(RunNumbering {
+            io,
+            root,
+            spec: NumberingSpec { epoch, bases },
+        })
+    }
+
+    /// Takes over the vocabulary of an artifact that a version without numberings has left.
+    fn adopt_earlier(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+        ask: AnalyzerId,
+        ledger: &TokenLedger,
+        none: NumberedTokens,
+    ) -> Result<NumberedTokens> {
+        let root = self.state()?;
+        let history = FitHistory {
+            io: &self.io,
+            root: &root,
+            pipeline: &pipeline.name,
+        };
+        let mut longest: Option<Arc<Finding>> = None;
+        for id in history.newest()? {
+            if !history.holds(id)? {
+                continue;
+            }
+            let earlier: PreviousArtifact = self.earlier_artifact(id)?;
+            let matches = earlier.matches(pipeline, bound)?;
+            let Some(learned) = matches.get(ask).copied().flatten() else {
+                continue;
+            };
+            let rows = longest.as_ref().map_or(0, |finding| finding.rows());
+            if learned.finding.rows() > rows {
+                longest = Some(learned.finding.clone());
+            }
+        }
+        let Some(finding) = longest else {
+            return Ok(none);
+        };
+        ledger.append(&none, finding.column("token")?.clone())?;
+        ledger.read()
+    }
+
+    /// Refuses to publish where an output shows ids that this run's numbering gives to other tokens.
+    pub(crate) fn check_published_ids(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+    ) -> Result<()> {
+        let numbering = self
+            .carried
+            .as_ref()
+            .and_then(|carried| carried.numbering.as_ref());
+        let Some(run) = numbering else {
+            return Ok(());
+        };
+        for (number, sink) in pipeline.sinks.iter().enumerate() {
+            let out = self.output(pipeline, number)?;
+            let Some(shown) = Manifest::read(&self.io, &out)? else {
+                continue;
+            };
+            if shown.numbering.is_empty() {
+                continue;
+            }
+            let used = asks_before_sink(bound, pipeline, number);
+            let vocabularies = vocabularies(bound)
+                .into_iter()
+                .filter(|(_, ask)| used.contains(ask));
+            for (key, ask) in vocabularies {
+                let scheme = scheme(bound, ask);
+                let stays = match shown.numbering.get(&key) {
+                    Some(published) => {
+                        let tokens = run.ledger(&pipeline.name, &key).read()?;
+                        continues_published(published, &tokens, &scheme)?
+                    }
+                    None => !shown
+                        .numbering
+                        .keys()
+                        .any(|other| is_same_column(other, &key)),
+                };
+                if stays {
+                    continue;
+                }
+                let column = column_of(&key);
+                if self.renumbers {
+                    let intervals = shown.intervals.len();
+                    if intervals > 0 {
+                        let message = format!(
+                            "{}: the {intervals} published intervals keep the earlier ids of `{column}` until they are run again",
+                            out.shown
+                        );
+                        self.watch.on_event(Event::Warning { message });
+                    }
+                    continue;
+                }
+                let message = format!(
+                    "`{}` shows ids of `{column}` that this run would give to other tokens: the state directory does not \
+                     know them, or the step has another name, other reserved tokens or other `oov_buckets`",
+                    sink.name
+                );
+                let hint = "use the state directory and the step with which the output was written; with `--renumber`, all \
+                            tokens get new ids, and published intervals have to be run again";
+                return Err(Fault::new(codes::OUTPUT_CLASH, message)
+                    .file(&out.shown)
+                    .column(column)
+                    .hint(hint)
+                    .at(sink.at.as_ref()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The numberings whose ids a sink shows.
+    pub(crate) fn published_numbering(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+        sink: usize,
+    ) -> Result<BTreeMap<String, PublishedNumbering>> {
+        let mut shown = BTreeMap::new();
+        let numbering = self
+            .carried
+            .as_ref()
+            .and_then(|carried| carried.numbering.as_ref());
+        let Some(run) = numbering else {
+            return Ok(shown);
+        };
+        let used = asks_before_sink(bound, pipeline, sink);
+        for (key, ask) in vocabularies(bound) {
+            if !used.contains(&ask) {
+                continue;
+            }
+            let tokens = run.ledger(&pipeline.name, &key).read()?;
+            let length = tokens.len() as u64;
+            let published = PublishedNumbering {
+                epoch: run.spec.epoch,
+                tokens: length,
+                digest: digest(&tokens, length)?.to_string(),
+                scheme: scheme(bound, ask),
+            };
+            shown.insert(key, published);
+        }
+        Ok(shown)
+    }
+}
+
+impl RunNumbering {
+    /// On a worker: the numbering that its coordinator continues.
+    pub fn of_worker(io: StorageClient, root: StorageLocation, spec: NumberingSpec) -> Self {
+        RunNumbering { io, root, spec }
+    }
+
+    /// What workers need to know of it.
+    pub fn spec(&self) -> &NumberingSpec {
+        &self.spec
+    }
+
+    fn ledger(&self, pipeline: &str, key: &str) -> TokenLedger {
+        TokenNumbering::of_epoch(&self.io, &self.root, pipeline, self.spec.epoch).ledger(key)
+    }
+
+    /// Lets the vocabularies of a pipeline continue the numbering, but for those that are held.
+    pub fn apply(&self, pipeline: &Pipeline, bound: &mut BoundPipeline) -> Result<()> {
+        for (key, ask) in vocabularies(bound) {
+            let question = &bound.asks[ask];
+            let Some(combine) = question.ask.continues.clone() else {
+                continue;
+            };
+            if question.held.is_some() {
+                continue;
+            }
+            let base = self.base(&key)?;
+            let mut id = IdBuilder::new("numbered vocabulary");
+            id.bytes(&self.spec.epoch.to_le_bytes())
+                .bytes(&base.tokens.to_le_bytes())
+                .id(base.digest);
+            let carried = if base.tokens > 0 {
+                CarriedFinding::Continued(id.finish())
+            } else {
+                CarriedFinding::Begun(id.finish())
+            };
+            let ledger = VocabularyLedger {
+                ledger: self.ledger(&pipeline.name, &key),
+                base: base.tokens as usize,
+                combine,
+            };
+            bound.continue_finding(ask, carried, Arc::new(ledger));
+        }
+        Ok(())
+    }
+
+    fn base(&self, key: &str) -> Result<VocabularyBase> {
+        let base = self.spec.bases.get(key).copied();
+        base.ok_or_else(|| Fault::internal(format!("no numbering of `{key}` is known")))
+    }
+
+    /// Tokens of a vocabulary that had ids in the fit before.
+    pub fn tokens_before(&self, bound: &BoundPipeline, ask: AnalyzerId) -> u64 {
+        let mut vocabularies = vocabularies(bound).into_iter();
+        let key = vocabularies.find(|(_, other)| *other == ask);
+        key.and_then(|(key, _)| Some(self.spec.bases.get(&key)?.tokens))
+            .unwrap_or(0)
+    }
+
+    /// How far ids have come in a run.
+    pub fn after_run(&self, program: &Program, state: &RunState) -> Result<FitNumbering> {
+        let mut tokens = BTreeMap::new();
+        for (key, ask) in vocabularies(&program.bound) {
+            let finding = state.finding(program, ask)?;
+            tokens.insert(key, finding.rows() as u64);
+        }
+        Ok(FitNumbering {
+            epoch: self.spec.epoch,
+            tokens,
+        })
+    }
+}
+
+/// Gives the tokens of a vocabulary the ids that they have, and new ones to the others.
+struct VocabularyLedger {
+    ledger: TokenLedger,
+    /// Tokens that the finding has in any case: those of the fit before.
+    base: usize,
+    combine: CombineFindings,
+}
+
+impl FindingLedger for VocabularyLedger {
+    fn place(&self, current: &Finding) -> Result<Finding> {
+        loop {
+            let tokens = self.ledger.read()?;
+            let placed = (self.combine)(&tokens.finding()?, current)?;
+            let added = placed.rows() - tokens.len();
+            if added > 0 {
+                let new_tokens = placed.column("token")?.slice(tokens.len(), added);
+                if !self.ledger.append(&tokens, new_tokens)? {
+                    // Another run was faster: its tokens come first.
+                    continue;
+                }
+            }
+            return up_to_last(&placed, self.base);
+        }
+    }
+}
+
+/// The tokens up to the last one that was seen, and at least so many. Those behind it belong to other runs.
+fn up_to_last(placed: &Finding, at_least: usize) -> Result<Finding> {
+    let counts = placed.column("count")?.as_primitive::<UInt64Type>();
+    let seen = counts.values().iter().rposition(|count| *count > 0);
+    let length = seen.map_or(0, |last| last + 1).max(at_least);
+    let length = length.min(placed.rows());
+    Ok(Finding::new(placed.table().slice(0, length)))
+}
+
+/// The vocabularies of a pipeline whose ids hold still. Their keys name the step's node and the column that it writes.
+fn vocabularies(bound: &BoundPipeline) -> Vec<(String, AnalyzerId)> {
+    let mut keyed: Vec<(String, AnalyzerId)> = Vec::new();
+    for (ask, question) in bound.asks.iter().enumerate() {
+        if question.ask.continues.is_none() {
+            continue;
+        }
+        let PlanOp::Map(map) = &bound.ops[question.op].op else {
+            continue;
+        };
+        let column = map.writes.first().map_or("", |field| field.name());
+        let node = bound.step_of(ask);
+        let mut key = format!("{node}.{column}");
+        let mut number = 1;
+        while keyed.iter().any(|(other, _)| *other == key) {
+            number += 1;
+            key = format!("{node}.{column}#{number}");
+        }
+        keyed.push((key, ask));
+    }
+    keyed
+}
+
+/// The column of a key.
+fn column_of(key: &str) -> &str {
+    key.split_once('.').map_or(key, |(_, column)| column)
+}
+
+fn is_same_column(key: &str, other: &str) -> bool {
+    column_of(key) == column_of(other)
+}
+
+/// What determines ids beside the order of tokens.
+fn scheme(bound: &BoundPipeline, ask: AnalyzerId) -> String {
+    bound.asks[ask].ask.numbering_scheme.clone()
+}
+
+/// Whether tokens keep the ids that an output shows.
+fn continues_published(
+    published: &PublishedNumbering,
+    tokens: &NumberedTokens,
+    scheme: &str,
+) -> Result<bool> {
+    let digest = tokens.digest(published.tokens as usize)?;
+    let is_known = digest.is_some_and(|digest| digest.to_string() == published.digest);
+    Ok(is_known && published.scheme == scheme)
+}
+
+/// The id of the first tokens.
+fn digest(tokens: &NumberedTokens, length: u64) -> Result<ContentId> {
+    let digest = tokens.digest(length as usize)?;
+    digest.ok_or_else(|| Fault::internal("a numbering with fewer tokens than it had"))
+}
