@@ -99,6 +99,41 @@ fn progress_counts_the_bytes_of_its_pass_once() {
 }
 
 #[test]
+fn text_files_are_counted_in_bytes() {
+    let shop = TestDirectory::new();
+    std::fs::create_dir(shop.path("csv")).unwrap();
+    std::fs::create_dir(shop.path("json")).unwrap();
+    let csv: String = (0..5000)
+        .map(|row| format!("{row},{}\n", row % 7))
+        .collect();
+    let json: String = (0..5000)
+        .map(|row| format!("{{\"a\":{row},\"b\":{}}}\n", row % 7))
+        .collect();
+    for format in ["csv", "json"] {
+        for part in ["one", "two"] {
+            let text = match format {
+                "csv" => format!("a,b\n{csv}"),
+                _ => json.clone(),
+            };
+            shop.write(&format!("{format}/{part}.{format}"), &text);
+        }
+        let size: u64 = std::fs::read_dir(shop.path(format))
+            .unwrap()
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .sum();
+        let spec = format!(
+            "version: 1\nname: {format}\nsources: {{ s: {{ {format}: {{ path: {format} }} }} }}\nsteps: {{ f: {{ from: s, do: [ \
+             {{ standardize: {{ columns: [a] }} }}, {{ min_max: {{ columns: [b] }} }} ] }} }}\nsinks: {{ t: {{ from: f, parquet: {{ path: \
+             out-{format} }} }} }}\n"
+        );
+        shop.write("text.yaml", &spec);
+        let call = shop.forebay(&["run", "text.yaml", "--json"]).expect(0);
+        let passes = bytes_of_passes(&call.stdout);
+        assert_eq!(passes, [(size, size), (size, size)], "{format}");
+    }
+}
+
+#[test]
 fn without_a_terminal_each_pass_has_a_plain_line() {
     let shop = workshop();
     let call = shop.forebay(&["run", "spec.yaml"]).expect(0);

@@ -40,6 +40,22 @@ sinks:
   u: { from: f, csv: { path: out-csv } }
 ";
 
+/// Passes that need all rows at once: groups, a sort, and one row of each series.
+const GATHERS: &str = "
+steps:
+  totals:
+    from: demand
+    do:
+      - aggregate: { by: [store_id], every: 1w, time: date, compute: { total: { sum: qty } } }
+  places:
+    sql: \"SELECT *, row_number() OVER (PARTITION BY item_id ORDER BY qty, date, store_id) AS place FROM demand\"
+  latest: { from: demand, do: [ { dedupe: { keys: [store_id, item_id], keep: last } } ] }
+sinks:
+  t: { from: totals, parquet: { path: out } }
+  u: { from: places, csv: { path: out-csv } }
+  v: { from: latest, parquet: { path: out-latest } }
+";
+
 /// A query that reads nothing and never ends, in steps.
 const RECURSION: &str = "
 steps: { f: { sql: \"WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT max(n) AS m FROM t\" } }
@@ -101,11 +117,31 @@ struct SignalledCommand {
 
 const RUN: &[&str] = &["run", "spec.yaml"];
 
-const COMMANDS: [SignalledCommand; 10] = [
+const COMMANDS: [SignalledCommand; 14] = [
     SignalledCommand {
         name: "windows",
         spec: WINDOWS,
         args: RUN,
+    },
+    SignalledCommand {
+        name: "gathers",
+        spec: GATHERS,
+        args: RUN,
+    },
+    SignalledCommand {
+        name: "check",
+        spec: WINDOWS,
+        args: &["check", "spec.yaml"],
+    },
+    SignalledCommand {
+        name: "explain",
+        spec: WINDOWS,
+        args: &["explain", "spec.yaml"],
+    },
+    SignalledCommand {
+        name: "drift",
+        spec: WINDOWS,
+        args: &["drift", "data", "data"],
     },
     SignalledCommand {
         name: "fit",

@@ -240,7 +240,7 @@ impl PassLine {
         parts.extend(seconds_left.map(|left| {
             format!(
                 "run ends in about {}",
-                units::duration(Duration::from_secs_f64(left.max(0.0).round()))
+                units::seconds(Duration::from_secs_f64(left.max(0.0)))
             )
         }));
         parts.extend(memory.map(|bytes| format!("memory {}", units::bytes(bytes))));

@@ -316,10 +316,9 @@ impl ProgressLine {
         if form.has_rows && self.spilled > 0 {
             parts.push(format!("{} spilled", units::bytes(self.spilled)));
         }
-        let whole_seconds = |time: Duration| units::duration(Duration::from_secs(time.as_secs()));
         parts.push(match self.left {
-            Some(left) => format!("{} left", whole_seconds(left)),
-            None => format!("{} so far", whole_seconds(self.elapsed)),
+            Some(left) => format!("{} left", units::seconds(left)),
+            None => format!("{} so far", units::seconds(self.elapsed)),
         });
         parts.iter().map(|part| format!("  {part}")).collect()
     }

@@ -77,6 +77,14 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
+/// A length of time that is known to the second at best: `under 1 s`, `3.0 s`, `4 min 05 s`.
+pub fn seconds(time: Duration) -> String {
+    match Duration::from_secs_f64(time.as_secs_f64().round()) {
+        Duration::ZERO => "under 1 s".to_owned(),
+        seconds => duration(seconds),
+    }
+}
+
 /// A length of time as people write it: `30d`, `12h`, `90m`, `2h30m`, `2w`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     forebay_run::parse_duration(text)

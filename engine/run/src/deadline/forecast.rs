@@ -307,31 +307,57 @@ impl RunForecast {
         }
     }
 
+    /// The passes of the current plan that are left.
+    fn passes(&self) -> &[PlannedPass] {
+        match self.options.first() {
+            Some(option) => &option.passes,
+            None => &[],
+        }
+    }
+
     /// The shortest time in which the current plan may end. Passes of which nothing is known take no time.
     fn least_seconds(&self, now: f64) -> f64 {
-        let passes = self.options.first().map(|option| option.passes.as_slice());
-        let least = |pass: &PlannedPass| match &self.current {
-            Some(current) if current.pass == pass.pass => self.least_of_current(now, current, pass),
-            _ => {
-                let expected = self.expected(0, pass);
-                expected
-                    .spread
-                    .map_or(0.0, |spread| expected.seconds * (1.0 - spread).max(0.0))
-            }
-        };
-        passes.unwrap_or_default().iter().map(least).sum()
+        let passes = self.passes().iter();
+        passes.map(|pass| self.least_of_pass(now, pass)).sum()
+    }
+
+    fn least_of_pass(&self, now: f64, pass: &PlannedPass) -> f64 {
+        if let Some(current) = self.current_of(pass) {
+            return self.least_of_current(now, current, pass);
+        }
+        let expected = self.expected(0, pass);
+        match expected.spread {
+            Some(spread) => expected.seconds * (1.0 - spread).max(0.0),
+            None => 0.0,
+        }
+    }
+
+    /// The current pass, if it is this one.
+    fn current_of(&self, pass: &PlannedPass) -> Option<&CurrentPass> {
+        let current = self.current.as_ref();
+        current.filter(|current| current.pass == pass.pass)
     }
 
     fn least_of_current(&self, now: f64, current: &CurrentPass, pass: &PlannedPass) -> f64 {
         let planned = self.current_plan(current);
         let expected = self.expected(0, planned.as_ref().unwrap_or(pass));
-        match (expected.spread, self.progress_share(current, pass)) {
-            (Some(spread), _) => self.current_work().left() * (1.0 - spread).max(0.0),
-            (None, Some(share)) if share >= SURE_MIN => {
-                (now - current.since) * (1.0 - share) / share * (1.0 - PROGRESS_SPREAD)
-            }
-            (None, _) => 0.0,
+        if let Some(spread) = expected.spread {
+            return self.current_work().left() * (1.0 - spread).max(0.0);
         }
+        let share = self.progress_share(current, pass);
+        let rest = share
+            .filter(|share| *share >= SURE_MIN)
+            .and_then(|share| self.rest_by_progress(now, current, share));
+        rest.unwrap_or(0.0) * (1.0 - PROGRESS_SPREAD)
+    }
+
+    /// The rest of the current pass, if it goes on as it went so far. A training reads its rows before its first step.
+    fn rest_by_progress(&self, now: f64, current: &CurrentPass, share: f64) -> Option<f64> {
+        let Some(steps) = current.steps else {
+            return Some((now - current.since) * (1.0 - share) / share);
+        };
+        let left = steps.saturating_sub(current.samples.rows());
+        Some(left as f64 * current.samples.seconds_per_row()?)
     }
 
     /// The share of the current pass that is done, as far as it tells without an earlier run.
@@ -350,23 +376,26 @@ impl RunForecast {
     /// Whether each pass of the plan was measured by an earlier run, is measured by its own progress, or costs by what
     /// it reads.
     fn is_measured(&self) -> bool {
-        let passes = self.options.first().map(|option| option.passes.as_slice());
-        let is_measured = |pass: &PlannedPass| {
-            let tells = self.current.as_ref().is_some_and(|current| {
-                current.pass == pass.pass
-                    && self
-                        .progress_share(current, pass)
-                        .is_some_and(|share| share >= BLIND)
-            });
-            tells || pass.kind != PassKind::Unmeasured || self.expected(0, pass).spread.is_some()
-        };
-        passes.unwrap_or_default().iter().all(is_measured)
+        let mut passes = self.passes().iter();
+        passes.all(|pass| self.is_pass_measured(pass))
+    }
+
+    fn is_pass_measured(&self, pass: &PlannedPass) -> bool {
+        if pass.kind != PassKind::Unmeasured || self.expected(0, pass).spread.is_some() {
+            return true;
+        }
+        let current = self.current_of(pass);
+        let rest = current.and_then(|current| {
+            let share = self.progress_share(current, pass);
+            self.rest_by_progress(self.now, current, share.filter(|share| *share >= BLIND)?)
+        });
+        rest.is_some()
     }
 
     /// The remaining time of the first run: the current pass goes on as it went so far, and passes that read cost by
     /// their bytes. `None` while a pass is ahead whose cost nothing tells.
     fn left_without_history(&self, now: f64) -> Option<f64> {
-        let passes = self.options.first()?.passes.as_slice();
+        let passes = self.passes();
         let scanned = self.spent.iter().filter(|cost| cost.read > 0);
         let (mut seconds, mut bytes) = scanned.fold((0.0, 0.0), |(seconds, bytes), cost| {
             (seconds + cost.seconds, bytes + cost.read as f64)
@@ -375,14 +404,13 @@ impl RunForecast {
         if let Some(current) = &self.current {
             let pass = passes.iter().find(|pass| pass.pass == current.pass)?;
             if pass.kind != PassKind::Small {
-                let elapsed = now - current.since;
                 let share = self.progress_share(current, pass)?;
                 if share < BLIND {
                     return None;
                 }
-                left += elapsed * (1.0 - share) / share;
+                left += self.rest_by_progress(now, current, share)?;
                 if current.bytes > 0 {
-                    seconds += elapsed;
+                    seconds += now - current.since;
                     bytes += current.bytes as f64;
                 }
             }
@@ -462,11 +490,12 @@ impl RunForecast {
         let expected = self.expected(0, &ahead);
         let elapsed = self.now - current.since;
         let share = self.progress_share(current, &ahead);
+        let rest = share.and_then(|share| self.rest_by_progress(self.now, current, share));
         if self.costs.is_known()
-            && let (None, Some(_), Some(share)) = (expected.spread, current.steps, share)
+            && let (None, Some(_), Some(rest)) = (expected.spread, current.steps, rest)
         {
             // No earlier run tells what it costs, but its own steps do.
-            return PassWorkload::new(elapsed, elapsed / share, 0.0, 0.0);
+            return PassWorkload::new(elapsed, elapsed + rest, 0.0, 0.0);
         }
         let seconds = expected.seconds;
         match (expected.rows, expected.spread) {
@@ -919,6 +948,23 @@ mod tests {
             let (_, degraded, _) = run_short_night(&mut forecast, 1.0);
             let first = degraded.first().copied().unwrap_or(f64::INFINITY);
             assert!(between.contains(&first), "{deadline}: {first}");
+        }
+    }
+
+    #[test]
+    fn a_first_training_is_foretold_by_its_steps() {
+        let mut forecast = RunForecast::default();
+        let passes = vec![planned("train net", PassKind::Unmeasured)];
+        let options = vec![PlanOption { rung: None, passes }];
+        forecast.plan(0.0, options, [].into_iter());
+        forecast.begin(0.0, "train net");
+        // It reads its rows for ten seconds; then each of fifty steps takes one.
+        assert_eq!(forecast.estimate(10.0).left, None);
+        for step in 1..=50 {
+            let now = 10.0 + step as f64;
+            forecast.set_steps(now, step, 50);
+            let left = forecast.estimate(now).left;
+            assert_eq!(left, (step > 1).then_some(50.0 - step as f64), "{step}");
         }
     }
 }

@@ -70,6 +70,13 @@ impl ProgressSamples {
         self.last.1
     }
 
+    /// Seconds of a row, from the first rows that were reported to the last; `None` before there are two reports.
+    pub fn seconds_per_row(&self) -> Option<f64> {
+        let (first_rows, first) = *self.samples.first()?;
+        let (last_rows, last) = self.last;
+        (last_rows > first_rows).then(|| (last - first) / (last_rows - first_rows) as f64)
+    }
+
     /// The course of a pass that took so long.
     pub fn course(&self, seconds: f64) -> ProgressCurve {
         let rows = self.rows();
