@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_feed::{BatchFeatures, FeatureField, FeedConfig};
 use forebay_model::{Dataset, Fault, Pipeline, SpecLocation, codes};
-use forebay_plan::{BoundPipeline, NullOrigin, null_origin};
+use forebay_plan::{BoundPipeline, NodeFlow, NullOrigin, null_origin};
 
 use crate::feed::features::choose_features;
 use crate::session::Session;
@@ -99,34 +99,25 @@ impl BatchReader<'_> {
         let Ok(features) = choose_features(pipeline, bound, &flow.schema, self.config) else {
             return Vec::new();
         };
-        let with_nulls = |fields: Vec<&FeatureField>| {
-            let mut refused = Vec::new();
-            for field in fields {
-                if let Some(origin) = null_origin(bound, datasets, flow, &field.column) {
-                    let name = field.column.clone();
-                    refused.push(RefusedColumn { name, origin });
-                }
-            }
-            refused
+        let rows = ReadRows {
+            bound,
+            datasets,
+            flow,
         };
-        let numbers = with_nulls(self.refused_numbers(&features));
-        let ids = with_nulls(unfilled(&features.categorical));
-        let targets = with_nulls(features.label.iter().chain(&features.weight).collect());
-        let first = |columns: &[RefusedColumn]| {
-            columns
-                .first()
-                .map_or_else(String::new, |column| column.name.clone())
-        };
+        let numbers = rows.columns_with_nulls(self.refused_numbers(&features));
+        let ids = rows.columns_with_nulls(unfilled(&features.categorical));
+        let targets = features.label.iter().chain(&features.weight).collect();
+        let targets = rows.columns_with_nulls(targets);
         let fill = format!(
             "fill them before, as by `impute: {{ columns: [{}], with: median }}`, or set {}",
-            first(&numbers),
+            first_name(&numbers),
             self.option
         );
         let name_ids = "fill them before `vocabulary`, as by `impute: { columns: [...], with: { constant: none } }`, or set \
                         `missing_id: 0` in `feed`";
         let filter = format!(
             "take such rows out, as by `filter: \"{} IS NOT NULL\"`",
-            first(&targets)
+            first_name(&targets)
         );
         [
             (numbers, fill),
@@ -169,6 +160,35 @@ impl BatchReader<'_> {
         };
         Some(fault.hint(hint).at(self.at))
     }
+}
+
+/// The rows that a reader gets.
+struct ReadRows<'a> {
+    bound: &'a BoundPipeline,
+    datasets: &'a BTreeMap<String, Dataset>,
+    flow: &'a NodeFlow,
+}
+
+impl ReadRows<'_> {
+    /// The columns among some fields that can be null.
+    fn columns_with_nulls(&self, fields: Vec<&FeatureField>) -> Vec<RefusedColumn> {
+        let mut columns = Vec::new();
+        for field in fields {
+            let origin = null_origin(self.bound, self.datasets, self.flow, &field.column);
+            if let Some(origin) = origin {
+                columns.push(RefusedColumn {
+                    name: field.column.clone(),
+                    origin,
+                });
+            }
+        }
+        columns
+    }
+}
+
+/// The name of the first column.
+fn first_name(columns: &[RefusedColumn]) -> &str {
+    columns.first().map_or("", |column| &column.name)
 }
 
 /// Names of columns, those of one reason together: `a` and 2 more (reason); `b` (another reason).

@@ -22,7 +22,7 @@ README = PAGES[0].read_text()
 MARKED = [
     found
     for page in PAGES
-    for found in re.findall(r"(?:<!-- not run: (.*?) -->\n+)?```python\n(.*?)```", page.read_text(), re.DOTALL)
+    for found in re.findall(r"(?:<!-- not run: ([^\n]*) -->\n+)?```python\n(.*?)```", page.read_text(), re.DOTALL)
 ]
 BLOCKS = [block for reason, block in MARKED if not reason]
 
