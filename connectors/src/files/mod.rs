@@ -2,6 +2,8 @@
 
 pub(crate) mod blob;
 pub(crate) mod columns;
+pub(crate) mod common_type;
+pub(crate) mod conform;
 pub(crate) mod cut;
 pub(crate) mod drift;
 pub(crate) mod encoding;

@@ -15,7 +15,7 @@ use crate::files::cut::RowGroupSummary;
 use crate::files::stamp::{FileStamp, InodeStamp};
 
 /// The version of these bytes.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 
 /// Kinds of extents: 0 is none, and two more tell that there may be nulls.
 const INTEGERS: u64 = 1;
