@@ -38,7 +38,7 @@ pub use fault::{
     nearest_word, suggestion,
 };
 pub use finding::Finding;
-pub use group_by::{GroupBy, GroupFunction, GroupKey, GroupResult, TimeBucket};
+pub use group_by::{GroupBy, GroupFunction, GroupKey, GroupResult, TimeBucket, has_decimal_sums};
 pub use id::{ContentId, IdBuilder, canonical_json};
 pub use interval::Interval;
 pub use limits::*;
