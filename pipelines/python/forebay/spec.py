@@ -143,6 +143,7 @@ __all__ = [
     "RollingWindow",
     "RowExpectation",
     "Rung",
+    "SameNamePolicy",
     "SchemaPolicy",
     "SeasonalIndex",
     "SeasonalPeriod",
@@ -160,6 +161,7 @@ __all__ = [
     "Standardize",
     "Step",
     "Test",
+    "TextEncoding",
     "TimeAggregate",
     "TrainConfig",
     "TrainOn",
@@ -464,7 +466,7 @@ Test = TypedDict(
 ColumnTypes: TypeAlias = "Mapping[str, ColumnType]"
 
 
-ColumnType: TypeAlias = "Literal['boolean', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float32', 'float64', 'string', 'date', 'timestamp']"
+ColumnType: TypeAlias = "Literal['boolean', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float32', 'float64', 'string', 'date', 'timestamp', 'timestamp_ns', 'timestamp_utc']"
 
 
 Aggregate = TypedDict(
@@ -600,7 +602,7 @@ CastColumns = TypedDict(
 )
 
 
-TypeName: TypeAlias = "Literal['int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float32', 'float64', 'string', 'boolean', 'date', 'timestamp']"
+TypeName: TypeAlias = "Literal['int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float32', 'float64', 'string', 'boolean', 'date', 'timestamp', 'timestamp_ns', 'timestamp_utc']"
 
 
 OnCastError: TypeAlias = "Literal['error', 'missing']"
@@ -1327,7 +1329,15 @@ CsvSource = TypedDict(
         "paths": "Sequence[str]",
         "columns": "ColumnTypes | None",
         "delimiter": "str",
+        "quote": "str",
+        "escape": "str | None",
+        "comment": "str | None",
+        "encoding": "TextEncoding",
+        "decimal": "str",
+        "thousands": "str | None",
+        "formats": "Mapping[str, str]",
         "header": "bool",
+        "same_names": "SameNamePolicy",
         "nulls": "Sequence[str]",
         "infer_rows": "int",
         "missing": "MissingColumnPolicy",
@@ -1338,6 +1348,12 @@ CsvSource = TypedDict(
 )
 
 
+TextEncoding: TypeAlias = "Literal['utf-8', 'latin-1', 'windows-1252', 'utf-16']"
+
+
+SameNamePolicy: TypeAlias = "Literal['fault', 'number']"
+
+
 JsonSource = TypedDict(
     "JsonSource",
     {
@@ -1345,6 +1361,7 @@ JsonSource = TypedDict(
         "paths": "Sequence[str]",
         "columns": "ColumnTypes | None",
         "infer_rows": "int",
+        "added": "AddedColumnPolicy",
         "partitions": "PartitionPolicy",
     },
     total=False,
