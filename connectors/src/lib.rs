@@ -24,7 +24,7 @@ use forebay_storage::{Sink, Source};
 use serde_json::Value;
 
 pub use crate::arrow::{ArrowCompression, ArrowSink, ArrowSource};
-pub use crate::csv::{CsvSink, CsvSource};
+pub use crate::csv::{CsvDialect, CsvSink, CsvSource, SameNamePolicy, sniff_csv};
 pub use crate::delta::{
     AddedTableColumns, DeltaMode, DeltaSink, DeltaSource, has_deleted_rows, has_delta_log,
     table_references,
@@ -42,6 +42,7 @@ pub use feed::{
 };
 pub use files::{
     AddedColumnPolicy, ColumnType, ColumnTypes, MissingColumnPolicy, PartitionPolicy, SchemaPolicy,
+    TextEncoding,
 };
 pub use format::ConnectorFormat;
 pub use json::JsonSource;

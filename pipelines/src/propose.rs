@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, AsArray, RecordBatch, StringArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int64Type};
+use arrow::datatypes::{DataType, Int64Type, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use forebay_model::{BoundValue, ColumnExtent, Dataset, Result, logical_type, tick_nanoseconds};
+use forebay_connectors::CsvDialect;
+use forebay_model::{
+    BoundValue, ColumnExtent, Dataset, Result, TextRules, logical_type, tick_nanoseconds,
+};
 use forebay_plan::sql_name;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -52,6 +55,7 @@ pub(crate) struct DataSample<'a> {
     pub name: &'a str,
     pub format: &'static str,
     pub path: &'a str,
+    pub dialect: &'a CsvDialect,
     pub label: Option<&'a str>,
     pub dataset: &'a Dataset,
     pub batches: &'a [RecordBatch],
@@ -116,6 +120,9 @@ impl DataSample<'_> {
                 number.name
             );
         }
+        for finding in &self.dialect.findings {
+            text += &format!("# In its files, {finding}.\n");
+        }
         text += &format!("# Columns, by {shown}:\n");
         let width = facts
             .iter()
@@ -137,9 +144,12 @@ impl DataSample<'_> {
             );
         }
         let (name, format) = (self.name, self.format);
+        let mut options = format!("path: {}", quoted(self.path));
+        for (option, value) in &self.dialect.options {
+            options += &format!(", {option}: {value}");
+        }
         text += &format!(
-            "version: 1\nname: {name}\n\nsources:\n  {name}:\n    {format}: {{ path: {} }}\n",
-            quoted(self.path)
+            "version: 1\nname: {name}\n\nsources:\n  {name}:\n    {format}: {{ {options} }}\n"
         );
         if let Some(time) = &series.time {
             text += &format!("    time: {}\n", quoted(time));
@@ -330,6 +340,9 @@ impl DataSample<'_> {
         match column.distinct {
             0 => Some("left alone: it is empty"),
             1 => Some("left alone: it has one value"),
+            _ if column.is_text_time() => {
+                Some("left alone: its texts are dates or times, which `columns` can declare")
+            }
             _ if column.is_id(rows) => Some("left alone: an id"),
             _ if column.is_unix_time() => {
                 Some("left alone: it looks like a time in seconds since 1970")
@@ -440,6 +453,18 @@ impl ColumnFacts {
                 .is_ok_and(|value| UNIX_SECONDS.contains(&value))
         };
         is_time_name && self.data_type.is_integer() && self.values.iter().flatten().all(seconds)
+    }
+
+    /// Whether all of its texts are dates or times, as those of JSON can be.
+    fn is_text_time(&self) -> bool {
+        let texts = StringArray::from_iter(self.values.iter().map(Option::as_deref));
+        let types = [
+            DataType::Timestamp(TimeUnit::Nanosecond, None),
+            DataType::Timestamp(TimeUnit::Microsecond, None),
+            DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+        ];
+        let are_read = |of: &DataType| TextRules::inferred().all_read(&texts, of);
+        self.data_type == DataType::Utf8 && self.distinct > 0 && types.iter().any(are_read)
     }
 
     /// Whether it names rows or things, by its name or because hardly a value comes twice.

@@ -148,6 +148,73 @@ fn cast_faults_or_gives_null() {
     );
 }
 
+/// Texts that a type does not take, and one that it does.
+#[test]
+fn cast_reads_texts_by_the_grammar_of_files() {
+    let cases = [
+        ("boolean", "true", vec!["yes", "t", "1", "on"]),
+        ("float64", "1e300", vec!["1e400", "-1e400", "1,5"]),
+        ("float32", "1.5", vec!["1e39"]),
+        ("int64", "00742", vec!["7.5", " 7", "0x1F"]),
+        (
+            "date",
+            "2024-02-29",
+            vec!["2024-02-29T12:00:00", "2023-02-29"],
+        ),
+        (
+            "timestamp",
+            "2024-02-29T12:00:00.123456",
+            vec!["2024-02-29T12:00:00.1234567", "2024-02-29T25:00:00"],
+        ),
+        (
+            "timestamp_ns",
+            "2024-02-29T12:00:00.123456789",
+            vec!["9999-12-31"],
+        ),
+        ("timestamp_utc", "2024-02-29T12:00:00+02:00", vec!["12:00"]),
+    ];
+    for (of, good, bad) in cases {
+        let input = |text: &str| vec![col("s", words(&[Some(text)]))];
+        let step = json!({"cast": {"columns": {"s": of}}});
+        for text in bad {
+            let fault = check_fault(step.clone(), input(text), codes::BAD_ROW);
+            assert!(fault.message().contains(text), "{}", fault.message());
+        }
+        let steps = vec![
+            step,
+            json!({"filter": "s IS NOT NULL"}),
+            json!({"select": ["n"]}),
+        ];
+        let mut input = input(good);
+        input.push(col("n", Int32Array::from(vec![1])));
+        check_steps(steps, input, vec![col("n", Int32Array::from(vec![1]))]);
+    }
+}
+
+#[test]
+fn cast_cuts_no_digits_off_times() {
+    let times = || vec![col("t", TimestampNanosecondArray::from(vec![1_000, 1_001]))];
+    let fault = check_fault(
+        json!({"cast": {"columns": {"t": "timestamp"}}}),
+        times(),
+        codes::BAD_ROW,
+    );
+    assert!(fault.message().contains("digits"), "{}", fault.message());
+    check(
+        json!({"cast": {"columns": {"t": "timestamp"}, "on_error": "missing"}}),
+        times(),
+        vec![col(
+            "t",
+            TimestampMicrosecondArray::from(vec![Some(1), None]),
+        )],
+    );
+    check_fault(
+        json!({"cast": {"columns": {"d": "timestamp_ns"}}}),
+        vec![col("d", Date32Array::from(vec![2_932_896]))],
+        codes::BAD_ROW,
+    );
+}
+
 #[test]
 fn every_transform_has_a_described_schema() {
     for kind in forebay_transforms::registry().kinds() {

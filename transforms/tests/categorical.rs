@@ -287,3 +287,18 @@ fn hashes_stay_for_ever() {
         codes::BAD_VALUE,
     );
 }
+
+#[test]
+fn categories_that_are_listed_twice_are_refused() {
+    let input = || vec![col("a", StringArray::from(vec!["b", "c"]))];
+    let categories = json!(["b", "c", "b"]);
+    for step in [
+        json!({"one_hot": {"columns": ["a"], "categories": categories}}),
+        json!({"one_hot": {"columns": ["a"], "categories": categories, "as": "columns"}}),
+        json!({"ordinal": {"columns": ["a"], "categories": categories}}),
+        json!({"multi_hot": {"columns": ["a"], "categories": categories, "delimiter": "|"}}),
+    ] {
+        let fault = check_fault(step, input(), codes::BAD_VALUE);
+        assert!(fault.message().contains("`b`"), "{}", fault.message());
+    }
+}

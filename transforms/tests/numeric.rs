@@ -554,3 +554,15 @@ fn k_bins_as_scikit_learn() {
     );
     assert!(fault.hint_text().unwrap().contains("clip"));
 }
+
+#[test]
+fn z_scores_of_numbers_whose_squares_no_double_holds_are_refused() {
+    for values in [vec![1e200, 2e200, 3e200], vec![1e-200, 2e-200]] {
+        let fault = check_fault(
+            json!({"standardize": {"columns": ["x"]}}),
+            vec![col("x", Float64Array::from(values))],
+            codes::OVERFLOW,
+        );
+        assert_eq!(fault.site().column.as_deref(), Some("x"));
+    }
+}

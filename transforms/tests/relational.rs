@@ -567,3 +567,43 @@ fn dedupe_keeps_first_or_last() {
         codes::UNKNOWN_COLUMN,
     );
 }
+
+#[test]
+fn sums_and_means_of_decimals_are_decimals() {
+    let decimals = |values: Vec<Option<i128>>, precision, scale| {
+        Decimal128Array::from(values)
+            .with_precision_and_scale(precision, scale)
+            .unwrap()
+    };
+    let large = 12_345_678_901_234_567_890_123_456_789_012;
+    let input = || {
+        vec![
+            col(
+                "k",
+                words(&[Some("a"), Some("a"), Some("b"), Some("b"), Some("c")]),
+            ),
+            col(
+                "x",
+                decimals(vec![Some(large), Some(1), Some(-1), Some(-2), None], 38, 2),
+            ),
+        ]
+    };
+    check(
+        json!({"aggregate": {"by": ["k"], "compute": {"s": {"sum": "x"}, "m": {"mean": "x"}}}}),
+        input(),
+        vec![
+            col("k", words(&[Some("a"), Some("b"), Some("c")])),
+            col("s", decimals(vec![Some(large + 1), Some(-3), None], 38, 2)),
+            col(
+                "m",
+                decimals(vec![Some((large + 1) * 5_000), Some(-15_000), None], 38, 6),
+            ),
+        ],
+    );
+    let most = 10i128.pow(38) - 1;
+    check_fault(
+        json!({"aggregate": {"compute": {"s": {"sum": "x"}}}}),
+        vec![col("x", decimals(vec![Some(most), Some(1)], 38, 0))],
+        codes::BAD_ROW,
+    );
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{FieldRef, Fields};
+use arrow::datatypes::{FieldRef, Fields, SchemaRef};
 use forebay_model::{ConfigError, ConfigResult, Result};
 use forebay_setters::Setters;
 use forebay_storage::{Sink, Source, StorageClient};
@@ -98,6 +98,7 @@ impl RowFormat for ArrowSource {
     fn open_rows(
         &self,
         file: &InputFile,
+        _schema: &SchemaRef,
         wanted: &[FieldRef],
         batch_rows: usize,
     ) -> Result<(Vec<String>, BatchIterator)> {

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::compute::cast;
 use arrow::datatypes::{Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::MessageHeader;
 use arrow::ipc::reader::{RecordBatchDecoder, read_dictionary};
 use forebay_model::{Fault, Result, codes, logical_type};
 
+use crate::files::conform::conform;
 use crate::files::rows::{BatchIterator, InputFile};
 use crate::files::stream::stream_fault;
 use crate::guard::catch_decode_panic;
@@ -55,6 +55,7 @@ pub(super) fn rows(
         fields,
         batch_rows,
         batch_index: 0,
+        next_row: 0,
         rest: None,
     };
     Ok((names, Box::new(batches)))
@@ -87,6 +88,8 @@ struct IpcBatchDecoder {
     fields: Vec<FieldRef>,
     batch_rows: usize,
     batch_index: usize,
+    /// The row of the file that the next batch begins with.
+    next_row: u64,
     /// A batch that was longer than wanted.
     rest: Option<RecordBatch>,
 }
@@ -114,6 +117,7 @@ impl IpcBatchDecoder {
             };
             self.batch_index += 1;
             self.rest = Some(self.to_dataset_types(&batch)?);
+            self.next_row += batch.num_rows() as u64;
         }
     }
 
@@ -164,11 +168,7 @@ impl IpcBatchDecoder {
             })?;
             match logical_type(stored.data_type()) == *field.data_type() {
                 true => Ok(stored.clone()),
-                false => cast(stored, field.data_type()).map_err(|error| {
-                    Fault::from(error)
-                        .file(self.path.as_ref())
-                        .column(field.name())
-                }),
+                false => conform(stored, field, &self.path, self.next_row),
             }
         });
         let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;

@@ -1,17 +1,20 @@
 //! What a spec says about CSV.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::datatypes::Fields;
-use forebay_model::{ConfigError, ConfigResult, Result};
+use arrow::datatypes::{FieldRef, Fields, SchemaRef};
+use forebay_model::{ConfigError, ConfigResult, NumberMarks, Result, TextRules};
 use forebay_setters::Setters;
 use forebay_storage::{Sink, Source, StorageClient};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::files::encoding::TextEncoding;
 use crate::files::list::{FileMarks, ListedFile};
 use crate::files::records::RecordSyntax;
 use crate::files::rows::{BatchIterator, InputFile, RowFormat, RowSource};
+use crate::files::texts::{TimeFormat, format_type_problem, parse_formats};
 use crate::files::{
     AddedColumnPolicy, ColumnType, ColumnTypes, MissingColumnPolicy, PartitionPolicy,
 };
@@ -22,8 +25,12 @@ use super::sink::CsvEncoder;
 use super::{infer, reader};
 
 /// CSV files to read, also packed (`.gz`, `.zst`). Several threads read a large one that is not packed. A record may
-/// have 16 MiB. Numbers are read as
-/// integers or floats where these hold all of their digits, else as strings.
+/// have 16 MiB.
+///
+/// Without `columns`, the first rows give the types: numbers are integers or floats where these hold all of their
+/// digits, else strings, as `007` is; `true` and `false` are booleans; dates and times are those of ISO 8601, in
+/// nanoseconds where they have more than six digits of a fraction, and in UTC where all of them have an offset. A later
+/// value that does not fit the type is a fault.
 ///
 /// ```yaml
 /// sources:
@@ -53,8 +60,34 @@ pub struct CsvSource {
     pub columns: Option<ColumnTypes>,
     /// What stands between fields; one ASCII character.
     pub delimiter: String,
-    /// Whether the first record of each file names the columns.
+    /// The character around fields in which delimiters, line ends and, doubled, it itself may stand.
+    #[serde(skip_serializing_if = "is_double_quote")]
+    pub quote: String,
+    /// The character before a quote that belongs to a quoted field, where quotes are not doubled for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub escape: Option<String>,
+    /// The character at the beginning of lines that are no records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    /// The encoding of the files.
+    #[serde(skip_serializing_if = "TextEncoding::is_default")]
+    pub encoding: TextEncoding,
+    /// What stands between the whole and the fraction of a number.
+    #[serde(skip_serializing_if = "is_point")]
+    pub decimal: String,
+    /// What stands between groups of three digits of numbers that are written in groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thousands: Option<String>,
+    /// Columns of dates and times that are not written as in ISO 8601, with the way in which they are: `%d.%m.%Y`. The
+    /// directives are those of `strftime`. With a time of day they are timestamps, with an offset (`%z`) in UTC.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub formats: BTreeMap<String, String>,
+    /// Whether the first record of each file names the columns. Where several columns have no name, these are called
+    /// `column_3` and so on by their places.
     pub header: bool,
+    /// What to do about columns of one name.
+    #[serde(skip_serializing_if = "SameNamePolicy::is_default")]
+    pub same_names: SameNamePolicy,
     /// Fields that stand for null.
     pub nulls: Vec<String>,
     /// Rows to look at for the types of columns.
@@ -67,6 +100,35 @@ pub struct CsvSource {
     pub partitions: PartitionPolicy,
 }
 
+const DOUBLE_QUOTE: &str = "\"";
+
+const POINT: &str = ".";
+
+fn is_double_quote(quote: &str) -> bool {
+    quote == DOUBLE_QUOTE
+}
+
+fn is_point(decimal: &str) -> bool {
+    decimal == POINT
+}
+
+/// What becomes of columns of one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SameNamePolicy {
+    /// Refuse the source where it reads one of them.
+    #[default]
+    Fault,
+    /// Read them as `name`, `name_2` and so on.
+    Number,
+}
+
+impl SameNamePolicy {
+    fn is_default(&self) -> bool {
+        *self == SameNamePolicy::default()
+    }
+}
+
 impl Default for CsvSource {
     fn default() -> Self {
         CsvSource {
@@ -74,7 +136,15 @@ impl Default for CsvSource {
             paths: Vec::new(),
             columns: None,
             delimiter: ",".to_owned(),
+            quote: DOUBLE_QUOTE.to_owned(),
+            escape: None,
+            comment: None,
+            encoding: TextEncoding::default(),
+            decimal: POINT.to_owned(),
+            thousands: None,
+            formats: BTreeMap::new(),
             header: true,
+            same_names: SameNamePolicy::default(),
             nulls: vec![String::new()],
             infer_rows: 10_000,
             missing: MissingColumnPolicy::default(),
@@ -105,23 +175,115 @@ impl CsvSource {
     pub(super) fn delimiter_byte(&self) -> u8 {
         self.delimiter.as_bytes().first().copied().unwrap_or(b',')
     }
+
+    pub(super) fn quote_byte(&self) -> u8 {
+        self.quote.as_bytes().first().copied().unwrap_or(b'"')
+    }
+
+    pub(super) fn escape_byte(&self) -> Option<u8> {
+        first_byte(self.escape.as_deref())
+    }
+
+    pub(super) fn comment_byte(&self) -> Option<u8> {
+        first_byte(self.comment.as_deref())
+    }
+
+    /// The rules by which fields are read as values.
+    pub(super) fn text_rules(&self) -> TextRules {
+        TextRules {
+            is_inferred: self.columns.is_none(),
+            marks: NumberMarks {
+                decimal: first_byte(Some(&self.decimal)).unwrap_or(b'.'),
+                thousands: first_byte(self.thousands.as_deref()),
+            },
+        }
+    }
+
+    /// The formats of its dates and times.
+    pub(super) fn time_formats(&self) -> ConfigResult<BTreeMap<String, TimeFormat>> {
+        parse_formats(&self.formats)
+    }
+
+    /// Whether records end as they do in most files, so that large ones can be divided.
+    fn has_plain_records(&self) -> bool {
+        is_double_quote(&self.quote)
+            && self.escape.is_none()
+            && self.comment.is_none()
+            && self.encoding.is_default()
+    }
+
+    fn check_characters(&self) -> ConfigResult<()> {
+        let check = |field: &str, text: &str| {
+            if text.len() == 1 && text.is_ascii() && !"\n\r".contains(text) {
+                return Ok(());
+            }
+            let message = format!(
+                "`{}` is not a {field}; give one ASCII character",
+                text.escape_default()
+            );
+            Err(ConfigError::at(field, message))
+        };
+        check("quote", &self.quote)?;
+        check("decimal", &self.decimal)?;
+        for (field, text) in [
+            ("escape", &self.escape),
+            ("comment", &self.comment),
+            ("thousands", &self.thousands),
+        ] {
+            if let Some(text) = text {
+                check(field, text)?;
+            }
+        }
+        if self.delimiter.len() != 1
+            || !self.delimiter.is_ascii()
+            || "\n\r".contains(&self.delimiter)
+        {
+            let message = format!(
+                "`{}` is not a delimiter; give one ASCII character",
+                self.delimiter.escape_default()
+            );
+            return Err(ConfigError::at("delimiter", message));
+        }
+        if self.delimiter == self.quote {
+            let message = "`delimiter` and `quote` are the same character";
+            return Err(ConfigError::at("delimiter", message));
+        }
+        if self.thousands.as_ref() == Some(&self.decimal) {
+            let message = "`thousands` and `decimal` are the same character";
+            return Err(ConfigError::at("thousands", message));
+        }
+        Ok(())
+    }
+
+    fn check_formats(&self) -> ConfigResult<()> {
+        let formats = self.time_formats()?;
+        let Some(columns) = &self.columns else {
+            return Ok(());
+        };
+        for (name, format) in &formats {
+            let declared = columns.0.iter().find(|(column, _)| column == name);
+            let message = match declared {
+                None => format!("`columns` has no `{name}`"),
+                Some((_, of)) if of.data_type() != format.data_type() => {
+                    format_type_problem(name, format, &of.data_type())
+                }
+                Some(_) => continue,
+            };
+            return Err(ConfigError::at(format!("formats.{name}"), message));
+        }
+        Ok(())
+    }
+}
+
+fn first_byte(text: Option<&str>) -> Option<u8> {
+    text.and_then(|text| text.as_bytes().first().copied())
 }
 
 impl ConnectorConfig for CsvSource {
     fn check(&self) -> ConfigResult<()> {
         check_paths(self.path.as_deref(), &self.paths)?;
-        if self.delimiter.len() != 1
-            || !self.delimiter.is_ascii()
-            || "\n\r\"".contains(&self.delimiter)
-        {
-            return Err(ConfigError::at(
-                "delimiter",
-                format!(
-                    "`{}` is not a delimiter; give one ASCII character",
-                    self.delimiter.escape_default()
-                ),
-            ));
-        }
+        self.check_characters()?;
+        self.check_formats()?;
         if self.infer_rows == 0 {
             return Err(ConfigError::at(
                 "infer_rows",
@@ -161,7 +323,7 @@ impl RowFormat for CsvSource {
     }
 
     fn syntax(&self) -> Option<RecordSyntax> {
-        Some(RecordSyntax::Csv {
+        self.has_plain_records().then(|| RecordSyntax::Csv {
             delimiter: self.delimiter_byte(),
         })
     }
@@ -189,7 +351,8 @@ impl RowFormat for CsvSource {
     fn open_rows(
         &self,
         file: &InputFile,
-        wanted: &[arrow::datatypes::FieldRef],
+        _schema: &SchemaRef,
+        wanted: &[FieldRef],
         batch_rows: usize,
     ) -> Result<(Vec<String>, BatchIterator)> {
         reader::rows(self, file, wanted, batch_rows)

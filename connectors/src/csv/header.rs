@@ -8,7 +8,7 @@ use crate::files::records::FilePart;
 use crate::files::rows::InputFile;
 use crate::files::stream::{self, BUFFER_BYTES, RecordLimitReader, RecordStart};
 
-use super::CsvSource;
+use super::{CsvSource, SameNamePolicy};
 
 /// The records of a file and the names of its columns.
 pub(super) struct CsvRecords {
@@ -47,9 +47,14 @@ fn reader(
     let mut builder = ReaderBuilder::new();
     builder
         .delimiter(config.delimiter_byte())
+        .quote(config.quote_byte())
+        .escape(config.escape_byte())
+        .double_quote(config.escape_byte().is_none())
+        .comment(config.comment_byte())
         .has_headers(false)
         .buffer_capacity(BUFFER_BYTES);
-    Ok(builder.from_reader(RecordLimitReader::new(file.stream()?, start)))
+    let stream = config.encoding.decode(file.stream()?);
+    Ok(builder.from_reader(RecordLimitReader::new(stream, start)))
 }
 
 /// Opens a file and reads its first record.
@@ -63,38 +68,80 @@ pub(super) fn open_records(config: &CsvSource, file: &InputFile) -> Result<CsvRe
     let found = records
         .read_byte_record(&mut first)
         .map_err(|error| record_fault(&file.path, 0, error))?;
-    let header = |name: &[u8]| {
-        let fault =
-            || Fault::new(codes::BAD_ROW, "the header is not valid UTF-8").file(file.path.as_ref());
-        std::str::from_utf8(name)
-            .map(str::to_owned)
-            .map_err(|error| fault().cause(error))
-    };
     let names = match (found, config.header, &config.columns) {
         (false, ..) => Vec::new(),
-        (true, true, _) => first.iter().map(header).collect::<Result<_>>()?,
+        (true, true, _) => header_names(config, &file.path, &first)?,
         (true, false, Some(columns)) => columns.0.iter().map(|(name, _)| name.clone()).collect(),
         (true, false, None) => (1..=first.len()).map(|i| format!("column_{i}")).collect(),
     };
-    if let Some(name) = names
-        .iter()
-        .enumerate()
-        .find(|(i, name)| names[..*i].contains(name))
-        .map(|(_, name)| name)
-    {
-        return Err(
-            Fault::new(codes::DUPLICATE, format!("two columns are called `{name}`"))
-                .file(file.path.as_ref())
-                .column(name)
-                .hint("set `header: false` and declare `columns` if the first record is a row"),
-        );
-    }
     Ok(CsvRecords {
         names,
         records,
         start,
         first: (found && !config.header).then_some(first),
     })
+}
+
+/// The names in a header. Several columns without a name are called by their places.
+fn header_names(config: &CsvSource, path: &str, header: &ByteRecord) -> Result<Vec<String>> {
+    let mut names = Vec::with_capacity(header.len());
+    for name in header {
+        let name = std::str::from_utf8(name).map_err(|error| {
+            Fault::new(codes::BAD_ROW, "the header is not valid UTF-8")
+                .file(path)
+                .cause(error)
+                .hint("set `encoding`, such as `windows-1252` or `utf-16`")
+        })?;
+        names.push(name.to_owned());
+    }
+    let nameless = names.iter().filter(|name| name.is_empty()).count();
+    if nameless > 1 {
+        for (at, name) in names.iter_mut().enumerate() {
+            if name.is_empty() {
+                *name = format!("column_{}", at + 1);
+            }
+        }
+    }
+    if config.same_names == SameNamePolicy::Number {
+        return Ok(number_names(&names));
+    }
+    // Columns that are not read may have any name.
+    let is_read = |name: &String| {
+        let declared = config.columns.as_ref();
+        declared.is_none_or(|columns| columns.0.iter().any(|(column, _)| column == name))
+    };
+    for (at, name) in names.iter().enumerate() {
+        if names[..at].contains(name) && is_read(name) {
+            let message = format!("two columns are called `{name}`");
+            return Err(Fault::new(codes::DUPLICATE, message)
+                .file(path)
+                .column(name)
+                .hint(
+                    "set `same_names: number` to read the second one as `name_2`, or `header: false` and `columns` \
+                     if the first record is a row",
+                ));
+        }
+    }
+    Ok(names)
+}
+
+/// Names of which those that come again have a number: `name`, `name_2`.
+fn number_names(names: &[String]) -> Vec<String> {
+    let mut numbered: Vec<String> = Vec::with_capacity(names.len());
+    for (at, name) in names.iter().enumerate() {
+        if !names[..at].contains(name) {
+            numbered.push(name.clone());
+            continue;
+        }
+        let mut number = 2;
+        let mut candidate = format!("{name}_{number}");
+        while names.contains(&candidate) || numbered.contains(&candidate) {
+            number += 1;
+            candidate = format!("{name}_{number}");
+        }
+        numbered.push(candidate);
+    }
+    numbered
 }
 
 /// A fault for a record that cannot be read.
@@ -132,4 +179,36 @@ pub(super) fn field_count_fault(
         .file(path)
         .rows([row])
         .hint("correct the row, or set `delimiter`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(config: &CsvSource, header: &[&str]) -> Result<Vec<String>> {
+        header_names(config, "a.csv", &ByteRecord::from(header.to_vec()))
+    }
+
+    #[test]
+    fn columns_without_a_name_of_their_own_can_be_read() {
+        let plain = CsvSource::at("a.csv");
+        assert_eq!(names(&plain, &["", "x"]).unwrap(), ["", "x"]);
+        assert_eq!(
+            names(&plain, &["id", "", ""]).unwrap(),
+            ["id", "column_2", "column_3"]
+        );
+        let fault = names(&plain, &["a", "b", "a"]).unwrap_err();
+        assert_eq!(fault.code(), codes::DUPLICATE);
+        let declared = plain.clone().column("b", crate::ColumnType::String);
+        assert!(names(&declared, &["a", "b", "a"]).is_ok());
+        assert!(names(&declared, &["b", "b"]).is_err());
+        let numbered = CsvSource {
+            same_names: SameNamePolicy::Number,
+            ..plain
+        };
+        assert_eq!(
+            names(&numbered, &["a", "a", "a_2", "a"]).unwrap(),
+            ["a", "a_3", "a_2", "a_4"]
+        );
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::Array;
+use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
 use forebay_model::{Fault, Result, codes};
 use forebay_storage::StorageClient;
@@ -10,7 +10,6 @@ use forebay_storage::StorageClient;
 use crate::files::drift::FileSchemas;
 use crate::files::list::ListedFile;
 use crate::files::survey::inspect_parallel;
-use crate::files::texts::all_parse_as;
 use crate::files::{ColumnTypes, MissingColumnPolicy, SchemaPolicy, rows};
 
 use super::{CsvSource, header, reader};
@@ -99,7 +98,15 @@ fn infer_types(
     files: &[ListedFile],
     fields: &Fields,
 ) -> Result<Fields> {
-    let mut possible: Vec<Vec<DataType>> = fields.iter().map(|_| candidate_types()).collect();
+    let rules = config.text_rules();
+    let formats = config
+        .time_formats()
+        .map_err(|error| error.into_fault("csv"))?;
+    let candidates = |field: &Arc<Field>| match formats.get(field.name()) {
+        Some(format) => vec![format.data_type()],
+        None => candidate_types(),
+    };
+    let mut possible: Vec<Vec<DataType>> = fields.iter().map(candidates).collect();
     let mut seen = vec![false; fields.len()];
     let mut rows_left = config.infer_rows;
     for file in files {
@@ -117,7 +124,11 @@ fn infer_types(
                     continue;
                 };
                 seen[i] |= column.null_count() < column.len();
-                possible[i].retain(|candidate| all_parse_as(column, candidate));
+                if formats.contains_key(field.name()) {
+                    continue;
+                }
+                let texts = column.as_string::<i32>();
+                possible[i].retain(|candidate| rules.all_read(texts, candidate));
             }
             if rows_left == 0 {
                 break;
@@ -127,7 +138,7 @@ fn infer_types(
     let choose = |(i, field): (usize, &Arc<Field>)| {
         let found = possible[i]
             .first()
-            .filter(|_| seen[i])
+            .filter(|_| seen[i] || formats.contains_key(field.name()))
             .cloned()
             .unwrap_or(DataType::Utf8);
         Field::new(field.name(), found, true)
@@ -135,14 +146,18 @@ fn infer_types(
     Ok(fields.iter().enumerate().map(choose).collect())
 }
 
+/// Types that texts are tried as, the narrowest first.
 fn candidate_types() -> Vec<DataType> {
-    let timestamp = DataType::Timestamp(TimeUnit::Microsecond, None);
+    let time = |unit, zone: Option<&str>| DataType::Timestamp(unit, zone.map(Arc::from));
     vec![
         DataType::Int64,
         DataType::UInt64,
         DataType::Float64,
         DataType::Boolean,
         DataType::Date32,
-        timestamp,
+        time(TimeUnit::Microsecond, None),
+        time(TimeUnit::Nanosecond, None),
+        time(TimeUnit::Microsecond, Some("UTC")),
+        time(TimeUnit::Nanosecond, Some("UTC")),
     ]
 }

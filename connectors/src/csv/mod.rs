@@ -5,5 +5,7 @@ mod header;
 mod infer;
 mod reader;
 mod sink;
+mod sniff;
 
-pub use config::{CsvSink, CsvSource};
+pub use config::{CsvSink, CsvSource, SameNamePolicy};
+pub use sniff::{CsvDialect, sniff_csv};

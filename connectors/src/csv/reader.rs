@@ -1,18 +1,17 @@
 //! CSV rows as batches.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, RecordBatch, RecordBatchOptions,
-    StringArray,
+    Array, ArrayRef, BinaryArray, BinaryBuilder, RecordBatch, RecordBatchOptions, StringArray,
 };
-use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
 use csv::ByteRecord;
-use forebay_model::{Fault, RECORDS_BYTES_TARGET, Result, codes, type_label};
+use forebay_model::{Fault, RECORDS_BYTES_TARGET, Result, TextRules, codes};
 
 use crate::files::rows::{BatchIterator, InputFile};
-use crate::files::texts::first_inexact_float;
+use crate::files::texts::{ColumnTexts, TimeFormat};
 
 use super::CsvSource;
 use super::header::{self, CsvRecords, field_count_fault, record_fault};
@@ -43,7 +42,10 @@ pub(super) fn rows(
         opened,
         columns,
         nulls: NullFields::of(&config.nulls),
-        is_inferred: config.columns.is_none(),
+        rules: config.text_rules(),
+        formats: config
+            .time_formats()
+            .map_err(|error| error.into_fault("csv"))?,
         path: file.path.clone(),
         batch_rows,
         first_row: file.first_row(u64::from(config.header)),
@@ -56,8 +58,8 @@ struct CsvBatchReader {
     /// Wanted columns, and where their fields stand in a record.
     columns: Vec<(usize, FieldRef)>,
     nulls: NullFields,
-    /// Whether types were taken from the first rows, and not declared.
-    is_inferred: bool,
+    rules: TextRules,
+    formats: BTreeMap<String, TimeFormat>,
     path: Arc<str>,
     batch_rows: usize,
     first_row: u64,
@@ -134,8 +136,8 @@ impl CsvBatchReader {
             .iter_mut()
             .zip(&self.columns)
             .map(|(fields, (_, field))| {
-                let texts: ArrayRef = Arc::new(self.texts(fields.finish(), field)?);
-                self.converted(&texts, field)
+                let texts = self.texts(fields.finish(), field)?;
+                self.converted(texts, field)
             });
         let arrays = arrays.collect::<Result<Vec<_>>>()?;
         self.first_row += rows as u64;
@@ -154,7 +156,9 @@ impl CsvBatchReader {
         StringArray::try_from_binary(fields.clone()).map_err(|error| {
             let fault =
                 Fault::new(codes::BAD_ROW, "the value is not valid UTF-8").file(self.path.as_ref());
-            let fault = fault.column(column.name());
+            let fault = fault
+                .column(column.name())
+                .hint("set `encoding`, such as `windows-1252` or `utf-16`");
             let mut rows = (self.first_row..).zip(&fields);
             match rows.find_map(|(row, field)| Some((row, std::str::from_utf8(field?).err()?))) {
                 Some((row, error)) => fault.rows([row]).cause(error),
@@ -163,26 +167,28 @@ impl CsvBatchReader {
         })
     }
 
-    /// Text as a column's type.
-    fn converted(&self, text: &ArrayRef, field: &FieldRef) -> Result<ArrayRef> {
-        let bad = |(row, message): (usize, String)| {
-            Fault::new(codes::BAD_ROW, message)
-                .file(self.path.as_ref())
-                .column(field.name())
-                .rows([self.first_row + row as u64])
-                .hint("declare the column's type under `columns`, or add the value to `nulls`")
-        };
-        if self.is_inferred
-            && field.data_type().is_floating()
-            && let Some(words) = text.as_string_opt::<i32>()
-            && let Some(row) = first_inexact_float(words)
-        {
-            return Err(bad((
-                row,
-                format!("a float cannot hold `{}`", truncate_value(words.value(row))),
-            )));
+    /// Texts as a column's type.
+    fn converted(&self, texts: StringArray, field: &FieldRef) -> Result<ArrayRef> {
+        if *field.data_type() == DataType::Utf8 {
+            return Ok(Arc::new(texts));
         }
-        convert_text(text, field.data_type()).map_err(bad)
+        let column = ColumnTexts {
+            rules: self.rules,
+            format: self.formats.get(field.name()),
+        };
+        let read = column.read(&texts, field.data_type());
+        let Some(row) = read.lost.first() else {
+            return Ok(read.values);
+        };
+        let problem = column.problem(texts.value(*row), field.data_type());
+        Err(Fault::new(codes::BAD_ROW, problem)
+            .file(self.path.as_ref())
+            .column(field.name())
+            .rows([self.first_row + *row as u64])
+            .hint(
+                "declare the column's type under `columns`, or add the value to `nulls`; to make such values null, \
+                 declare `string` and `cast` with `on_error: missing`",
+            ))
     }
 }
 
@@ -191,45 +197,5 @@ impl Iterator for CsvBatchReader {
 
     fn next(&mut self) -> Option<Result<RecordBatch>> {
         self.batch().transpose()
-    }
-}
-
-/// Text as another type, or the first row that is not of that type.
-fn convert_text(
-    text: &ArrayRef,
-    data_type: &DataType,
-) -> std::result::Result<ArrayRef, (usize, String)> {
-    if text.data_type() == data_type {
-        return Ok(text.clone());
-    }
-    let lenient = CastOptions {
-        safe: true,
-        ..CastOptions::default()
-    };
-    let cast =
-        cast_with_options(text, data_type, &lenient).map_err(|error| (0, error.to_string()))?;
-    if cast.null_count() == text.null_count() {
-        return Ok(cast);
-    }
-    let row = (0..text.len())
-        .find(|row| text.is_valid(*row) && cast.is_null(*row))
-        .unwrap_or(0);
-    let value = text
-        .as_string_opt::<i32>()
-        .map_or("", |text| text.value(row));
-    Err((
-        row,
-        format!(
-            "`{}` is not of type {}",
-            truncate_value(value),
-            type_label(data_type)
-        ),
-    ))
-}
-
-fn truncate_value(value: &str) -> String {
-    match value.char_indices().nth(80) {
-        Some((end, _)) => format!("{}...", &value[..end]),
-        None => value.to_owned(),
     }
 }

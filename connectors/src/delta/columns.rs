@@ -33,7 +33,9 @@ pub(super) struct TableColumns {
 }
 
 impl TableColumns {
-    pub(super) fn new(table: &TableSnapshot) -> Result<TableColumns> {
+    /// The columns of a table, of which the wanted ones are read; all if none is named.
+    pub(super) fn new(table: &TableSnapshot, wanted: Option<&[String]>) -> Result<TableColumns> {
+        let is_read = |name: &String| wanted.is_none_or(|wanted| wanted.contains(name));
         let configuration = table.snapshot.table_configuration();
         let mode = configuration.column_mapping_mode();
         let partitions = configuration.logical_partition_columns().to_vec();
@@ -42,15 +44,15 @@ impl TableColumns {
             let stored: Field = column.try_into_arrow()?;
             let data_type = plain_type(stored.data_type());
             if mode != ColumnMappingMode::None {
-                if data_type.is_nested() {
+                if data_type.is_nested() && is_read(column.name()) {
                     let message = format!(
                         "the column `{}` is nested, and the table maps columns",
                         column.name()
                     );
                     let fault = Fault::new(codes::UNSUPPORTED, message).column(column.name());
-                    return Err(
-                        fault.hint("leave the column out of the table, or turn column mapping off")
-                    );
+                    return Err(fault.hint(
+                        "name the other columns under `columns`, or turn column mapping off",
+                    ));
                 }
                 let id = match column.get_config_value(&ColumnMetadataKey::ColumnMappingId) {
                     Some(MetadataValue::Number(id)) if mode == ColumnMappingMode::Id => {

@@ -100,7 +100,7 @@ impl Source for DeltaReader {
         let now = SystemTime::now();
         let place = TablePlace::new(io, &self.config.path)?;
         let snapshot = TableSnapshot::open(io, &place, self.choice()?)?;
-        let columns = TableColumns::new(&snapshot)?;
+        let columns = TableColumns::new(&snapshot, self.config.columns.as_deref())?;
         let fields = select_columns(
             columns.fields.clone(),
             self.config.columns.as_deref(),

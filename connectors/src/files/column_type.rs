@@ -38,8 +38,12 @@ pub enum ColumnType {
     String,
     /// A day, such as `2013-01-31`.
     Date,
-    /// Date and time in microseconds, without a time zone.
+    /// Date and time in microseconds, without a time zone. A text with an offset is that instant in UTC.
     Timestamp,
+    /// Date and time in nanoseconds, without a time zone: from 1677 to 2262.
+    TimestampNs,
+    /// An instant in microseconds, in UTC. A text says its offset, or is in UTC.
+    TimestampUtc,
 }
 
 impl ColumnType {
@@ -59,6 +63,10 @@ impl ColumnType {
             ColumnType::String => DataType::Utf8,
             ColumnType::Date => DataType::Date32,
             ColumnType::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+            ColumnType::TimestampNs => DataType::Timestamp(TimeUnit::Nanosecond, None),
+            ColumnType::TimestampUtc => {
+                DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
+            }
         }
     }
 }

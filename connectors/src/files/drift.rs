@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 use forebay_model::{Fault, Result, codes, logical_type, type_label, type_words};
 
+use super::common_type::common_type;
 use super::policy::{AddedColumnPolicy, MissingColumnPolicy, SchemaPolicy};
 
 /// Lines of a fault's table at most.
@@ -48,7 +49,7 @@ pub(crate) struct FileSchemas {
 }
 
 impl FileSchemas {
-    /// Adds the next file.
+    /// Adds the next file, with the columns of it that are read.
     pub(crate) fn add(&mut self, path: &str, fields: Fields) {
         let known = self.distinct.iter().position(|known| *known == fields);
         let at = known.unwrap_or_else(|| {
@@ -101,8 +102,8 @@ impl FileSchemas {
             for field in &mut merged {
                 match fields.find(field.name()) {
                     Some((_, other)) => {
-                        let wide = wider_type(field.data_type(), other.data_type())
-                            .unwrap_or_else(|| field.data_type().clone());
+                        let wide = common_type(field.data_type(), other.data_type())
+                            .map_or_else(|_| field.data_type().clone(), |common| common.data_type);
                         let nullable = field.is_nullable() || other.is_nullable();
                         *field = Field::new(field.name(), wide, nullable);
                     }
@@ -138,18 +139,19 @@ impl FileSchemas {
                     }
                     None => {}
                     Some((_, other)) => {
-                        let wide = match other.data_type() == &widest[i] {
-                            true => Some(widest[i].clone()),
-                            false if policy.widening => wider_type(&widest[i], other.data_type()),
-                            false => None,
-                        };
-                        match wide {
-                            Some(wide) => widest[i] = wide,
-                            None => lines.push(format!(
+                        let differs = || {
+                            format!(
                                 "column `{name}` is {}, expected {}",
                                 type_words(other.data_type()),
                                 type_words(field.data_type())
-                            )),
+                            )
+                        };
+                        match common_type(&widest[i], other.data_type()) {
+                            Ok(common) if policy.widening || !common.is_wider => {
+                                widest[i] = common.data_type;
+                            }
+                            Ok(_) => lines.push(format!("{} (`widening` takes both)", differs())),
+                            Err(reason) => lines.push(format!("{}: {reason}", differs())),
                         }
                         if !policy.nullable && other.is_nullable() != field.is_nullable() {
                             let may = |field: &Field| {
@@ -240,82 +242,10 @@ impl FileSchemas {
     }
 }
 
-/// The narrowest type that holds all values of both, unchanged.
-fn wider_type(a: &DataType, b: &DataType) -> Option<DataType> {
-    use DataType::*;
-    if a == b {
-        return Some(a.clone());
-    }
-    let rank = |of: &DataType| match of {
-        Int8 => Some((true, 8)),
-        Int16 => Some((true, 16)),
-        Int32 => Some((true, 32)),
-        Int64 => Some((true, 64)),
-        UInt8 => Some((false, 8)),
-        UInt16 => Some((false, 16)),
-        UInt32 => Some((false, 32)),
-        UInt64 => Some((false, 64)),
-        _ => None,
-    };
-    let integer = |signed: bool, bits: u32| match (signed, bits) {
-        (true, 8) => Some(Int8),
-        (true, 16) => Some(Int16),
-        (true, 32) => Some(Int32),
-        (true, 64) => Some(Int64),
-        (false, 8) => Some(UInt8),
-        (false, 16) => Some(UInt16),
-        (false, 32) => Some(UInt32),
-        (false, 64) => Some(UInt64),
-        _ => None,
-    };
-    let mantissa = |of: &DataType| match of {
-        Float16 => Some(11),
-        Float32 => Some(24),
-        Float64 => Some(53),
-        _ => None,
-    };
-    let float = |bits: u32| match bits {
-        ..=11 => Some(Float16),
-        12..=24 => Some(Float32),
-        25..=53 => Some(Float64),
-        _ => None,
-    };
-    match ((rank(a), mantissa(a)), (rank(b), mantissa(b))) {
-        ((Some((sa, wa)), _), (Some((sb, wb)), _)) if sa == sb => integer(sa, wa.max(wb)),
-        ((Some((sa, wa)), _), (Some((_, wb)), _)) => {
-            let (signed, unsigned) = if sa { (wa, wb) } else { (wb, wa) };
-            integer(true, signed.max(unsigned * 2))
-        }
-        ((_, Some(ma)), (_, Some(mb))) => float(ma.max(mb)),
-        ((Some((_, bits)), _), (_, Some(m))) | ((_, Some(m)), (Some((_, bits)), _)) => {
-            float(bits.max(m))
-        }
-        _ if *a == Null => Some(b.clone()),
-        _ if *b == Null => Some(a.clone()),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use DataType::*;
-
-    #[test]
-    fn wider_types_hold_all_values_of_both() {
-        let check = |a: DataType, b: DataType, expected: Option<DataType>| {
-            assert_eq!(wider_type(&a, &b), expected, "{a} and {b}");
-            assert_eq!(wider_type(&b, &a), expected, "{b} and {a}");
-        };
-        check(Int32, Int64, Some(Int64));
-        check(UInt32, Int32, Some(Int64));
-        check(UInt64, Int8, None);
-        check(Int32, Float32, Some(Float64));
-        check(Int16, Float32, Some(Float32));
-        check(Int64, Float64, None);
-        check(Utf8, Int64, None);
-        check(Null, Utf8, Some(Utf8));
-    }
 
     #[test]
     fn every_file_that_differs_is_listed() {
@@ -329,8 +259,8 @@ mod tests {
         assert_eq!(
             fault.notes(),
             [
-                "a: column `x` is text, expected Int64",
-                "d: column `x` is Int32, expected Int64"
+                "a: column `x` is text, expected Int64: they are different things",
+                "d: column `x` is Int32, expected Int64 (`widening` takes both)"
             ]
         );
         let mut schemas = FileSchemas::default();

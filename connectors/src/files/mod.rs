@@ -2,8 +2,11 @@
 
 pub(crate) mod blob;
 pub(crate) mod columns;
+pub(crate) mod common_type;
+pub(crate) mod conform;
 pub(crate) mod cut;
 pub(crate) mod drift;
+pub(crate) mod encoding;
 pub(crate) mod extent;
 pub(crate) mod glob;
 pub(crate) mod hive;
@@ -20,4 +23,5 @@ mod column_type;
 mod policy;
 
 pub use column_type::{ColumnType, ColumnTypes};
+pub use encoding::TextEncoding;
 pub use policy::{AddedColumnPolicy, MissingColumnPolicy, PartitionPolicy, SchemaPolicy};

@@ -25,7 +25,7 @@ pub enum MissingColumnPolicy {
     Null,
 }
 
-/// A column that the first file does not have.
+/// A column that the first file does not have, or a field that the first rows do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AddedColumnPolicy {
@@ -35,7 +35,14 @@ pub enum AddedColumnPolicy {
     /// Leave it out.
     Ignore,
     /// Take it in; files without it give nulls.
+    #[serde(alias = "null")]
     Include,
+}
+
+impl AddedColumnPolicy {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == AddedColumnPolicy::default()
+    }
 }
 
 /// How much the files of one source may differ. The first file, in order of paths, sets the
@@ -43,7 +50,9 @@ pub enum AddedColumnPolicy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SchemaPolicy {
-    /// Accept narrower and wider numbers for one column and read all of them as the widest.
+    /// Accept types of one column that have a wider one in common and read all of them as that: numbers and decimals of
+    /// several widths, dates beside times, structs of which some lack fields, vectors beside lists. A value that would be
+    /// changed by that is a fault. Units of times, names of UTC and elements that may be null need no word.
     pub widening: bool,
     /// Accept a column that may be null in some files and not in others.
     pub nullable: bool,

@@ -98,10 +98,11 @@ pub(crate) trait RowFormat: Debug + Send + Sync + 'static {
     fn fields(&self, io: &StorageClient, files: &[ListedFile]) -> Result<Fields>;
 
     /// The names of the file's columns, and its rows: those of `wanted` that the file has, with
-    /// at most `batch_rows` per batch.
+    /// at most `batch_rows` per batch. `schema` is that of the dataset.
     fn open_rows(
         &self,
         file: &InputFile,
+        schema: &SchemaRef,
         wanted: &[FieldRef],
         batch_rows: usize,
     ) -> Result<(Vec<String>, BatchIterator)>;
@@ -324,9 +325,12 @@ impl<F: RowFormat> RowScan<F> {
             .filter(|(_, origin)| matches!(origin, FileColumnOrigin::File))
             .map(|(field, _)| field.clone())
             .collect();
-        let (names, batches) =
-            self.format
-                .open_rows(&file, &wanted, self.request.batch_rows.max(1))?;
+        let (names, batches) = self.format.open_rows(
+            &file,
+            &self.request.schema,
+            &wanted,
+            self.request.batch_rows.max(1),
+        )?;
         let columns = origin::resolve_columns(&piece, &self.request, |name| {
             names.iter().any(|known| known == name)
         })?;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, FieldRef, Fields};
-use forebay_model::{ConfigError, ConfigResult, Result};
+use arrow::datatypes::{Field, FieldRef, Fields, SchemaRef};
+use forebay_model::{ConfigError, ConfigResult, Result, TextRules};
 use forebay_setters::Setters;
 use forebay_storage::{Source, StorageClient};
 use schemars::JsonSchema;
@@ -12,14 +12,17 @@ use serde::{Deserialize, Serialize};
 use crate::files::list::{FileMarks, ListedFile};
 use crate::files::records::RecordSyntax;
 use crate::files::rows::{BatchIterator, InputFile, RowFormat, RowSource};
-use crate::files::{ColumnType, ColumnTypes, PartitionPolicy};
+use crate::files::{AddedColumnPolicy, ColumnType, ColumnTypes, PartitionPolicy};
 use crate::format::{ConnectorConfig, SourceConfig, all_paths, check_paths};
 
 use super::{infer, reader};
 
 /// JSON files to read: one object per line, also packed (`.gz`, `.zst`). A field that an object
-/// lacks is null. A line may have 16 MiB. Numbers are read as integers or floats where these hold
-/// all of their digits, else as strings.
+/// lacks is null. A line may have 16 MiB.
+///
+/// Without `columns`, the first rows give the fields and their types. Numbers are read as integers or floats where these
+/// hold all of their digits, else as strings; fields that are always null or `{}` are strings, those that are always
+/// `[]` lists of strings. A later value that does not fit the type is a fault.
 ///
 /// ```yaml
 /// sources:
@@ -42,6 +45,10 @@ pub struct JsonSource {
     pub columns: Option<ColumnTypes>,
     /// Rows to look at for the types of columns.
     pub infer_rows: usize,
+    /// What to do about a field, also of an object inside, that the first rows do not have. `include` looks at all rows
+    /// of all files before any is read. Fields that `columns` does not name are left out.
+    #[serde(skip_serializing_if = "AddedColumnPolicy::is_default")]
+    pub added: AddedColumnPolicy,
     /// Whether folders named `column=value` give columns.
     pub partitions: PartitionPolicy,
 }
@@ -53,6 +60,7 @@ impl Default for JsonSource {
             paths: Vec::new(),
             columns: None,
             infer_rows: 10_000,
+            added: AddedColumnPolicy::default(),
             partitions: PartitionPolicy::default(),
         }
     }
@@ -74,6 +82,20 @@ impl JsonSource {
             .0
             .push((name.into(), of));
         self
+    }
+}
+
+impl JsonSource {
+    /// Whether a field that is not known is a fault.
+    fn refuses_added(&self) -> bool {
+        self.columns.is_none() && self.added != AddedColumnPolicy::Ignore
+    }
+
+    fn text_rules(&self) -> TextRules {
+        match self.columns {
+            Some(_) => TextRules::declared(),
+            None => TextRules::inferred(),
+        }
     }
 }
 
@@ -140,15 +162,21 @@ impl RowFormat for JsonSource {
                 .map(|(name, of)| Field::new(name, of.data_type(), true))
                 .collect());
         }
-        infer::fields(io, files, self.infer_rows)
+        let (rows_max, files_max) = match self.added {
+            AddedColumnPolicy::Include => (usize::MAX, usize::MAX),
+            _ => (self.infer_rows, infer::FILES_MAX),
+        };
+        infer::fields(io, &files[..files.len().min(files_max)], rows_max)
     }
 
     fn open_rows(
         &self,
         file: &InputFile,
+        schema: &SchemaRef,
         wanted: &[FieldRef],
         batch_rows: usize,
     ) -> Result<(Vec<String>, BatchIterator)> {
-        reader::rows(file, wanted, batch_rows, self.columns.is_none())
+        let known = self.refuses_added().then_some(schema);
+        reader::rows(file, known, wanted, batch_rows, self.text_rules())
     }
 }

@@ -2,6 +2,7 @@
 
 mod config;
 mod infer;
+mod known_fields;
 mod reader;
 
 pub use config::JsonSource;

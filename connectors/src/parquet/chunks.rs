@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, new_empty_array};
-use arrow::compute::{cast, filter_record_batch};
+use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Field, Fields, Int32Type, Schema};
 use arrow::error::ArrowError;
 use forebay_model::{
@@ -21,12 +21,14 @@ use parquet::file::metadata::ParquetMetaData;
 use tokio::task::JoinHandle;
 
 use crate::files::blob::{FileHandle, is_remote};
+use crate::files::conform::conform;
 use crate::files::origin;
 use crate::guard::catch_decode_panic;
 
 use super::fetch::{CachedFile, PageSource, RowGroupReads, column_ranges};
 use super::file_chunk_reader::FileChunkReader;
 use super::footer::{Footer, FooterCache, OpenedFile};
+use super::int96::NanosecondReader;
 use super::page_index::{page_ranges, read_page_index, wanted_roots};
 use super::plan::FileProjection;
 use super::prune::RowGroupPruner;
@@ -100,6 +102,8 @@ struct ParquetPieceScan {
 struct RowGroupScan {
     index: usize,
     reader: Option<ParquetRecordBatchReader>,
+    /// The times of type INT96 once more.
+    nanoseconds: Option<NanosecondReader>,
     next_row: u64,
     rows_left: u64,
     /// The dictionary of each wanted column, so that all chunks of the row group share it.
@@ -385,29 +389,36 @@ impl ParquetPieceScan {
         first_row: u64,
     ) -> Result<RowGroupScan> {
         let rows = rows_of(&self.footer, index, self.row_range);
+        let mut nanoseconds = None;
         let reader = match self.plan.reads {
             true => {
                 let batch_rows = request.batch_rows.min(rows as usize).max(1);
+                let range = self.row_range;
                 let reader = match self.indexed_part(io, index)? {
-                    Some((pages, layout)) => build_reader(
-                        pages,
-                        layout,
-                        ProjectionMask::all(),
-                        0,
-                        self.row_range,
-                        batch_rows,
-                    ),
-                    None => {
-                        let (pages, layout) =
-                            (self.page_source(io, index)?, self.reader_layout(index)?);
-                        build_reader(
-                            pages,
-                            layout,
-                            self.plan.mask.clone(),
-                            index,
-                            self.row_range,
+                    Some((pages, layout)) => {
+                        let metadata = layout.metadata();
+                        nanoseconds = NanosecondReader::open(
+                            &pages,
+                            metadata,
+                            |_| true,
+                            0,
+                            range,
                             batch_rows,
                         )
+                        .map_err(|error| self.decode_fault(index, error))?;
+                        build_reader(pages, layout, ProjectionMask::all(), 0, range, batch_rows)
+                    }
+                    None => {
+                        let pages = self.page_source(io, index)?;
+                        let layout = self.reader_layout(index)?;
+                        let is_read = |leaf| self.plan.leaves.contains(&leaf);
+                        let metadata = &self.footer.metadata;
+                        nanoseconds = NanosecondReader::open(
+                            &pages, metadata, is_read, index, range, batch_rows,
+                        )
+                        .map_err(|error| self.decode_fault(index, error))?;
+                        let mask = self.plan.mask.clone();
+                        build_reader(pages, layout, mask, index, range, batch_rows)
                     }
                 };
                 Some(reader.map_err(|error| self.decode_fault(index, error))?)
@@ -417,6 +428,7 @@ impl ParquetPieceScan {
         Ok(RowGroupScan {
             index,
             reader,
+            nanoseconds,
             next_row: first_row,
             rows_left: rows,
             dictionaries: HashMap::new(),
@@ -589,6 +601,11 @@ impl ParquetPieceScan {
                 }
             },
         };
+        if let (Some(nanoseconds), Some(decoded)) = (&mut group.nanoseconds, &decoded) {
+            nanoseconds
+                .check(decoded, group.next_row)
+                .map_err(|fault| fault.file(self.file.as_ref()).row_group(group.index))?;
+        }
         let batch = origin::assemble_batch(&self.plan.columns, rows, |i, field| {
             let stored = decoded
                 .as_ref()
@@ -638,12 +655,8 @@ impl ParquetPieceScan {
         group: &mut RowGroupScan,
     ) -> Result<ArrayRef> {
         if logical_type(stored.data_type()) != *field.data_type() {
-            return cast(stored, field.data_type()).map_err(|error| {
-                Fault::from(error)
-                    .file(self.file.as_ref())
-                    .row_group(group.index)
-                    .column(field.name())
-            });
+            return conform(stored, field, &self.file, group.next_row)
+                .map_err(|fault| fault.row_group(group.index));
         }
         if !matches!(stored.data_type(), DataType::Dictionary(..)) {
             return Ok(stored.clone());

@@ -21,6 +21,7 @@ const HEADER_BYTES: usize = 256;
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
 
 /// Where the decoder reads pages from.
+#[derive(Clone)]
 pub(super) enum PageSource {
     /// A local file and its size, read page by page; and what keeps pages that are read again.
     Local(Arc<std::fs::File>, u64, Option<CachedFile>),

@@ -15,6 +15,7 @@ use parquet::file::metadata::{
 };
 
 use super::checksums::footer_checksum_matches;
+use super::int96::with_microseconds;
 use super::page_index::PageIndexCache;
 use super::table::{KeptRows, TableFiles};
 use crate::files::blob::{self, FileHandle, is_remote};
@@ -331,7 +332,7 @@ fn load_footer(
     let (metadata, digest) = read_metadata(blob, path, &stamp, tail)?;
     let read = catch_decode_panic::<_, ParquetError>(|| {
         let arrow = ArrowReaderMetadata::try_new(metadata.clone(), ArrowReaderOptions::new())?;
-        Ok(arrow.schema().clone())
+        Ok(with_microseconds(arrow.schema(), &metadata))
     });
     let schema = read.map_err(|error| footer_fault(path, error))?;
     Ok(Footer {

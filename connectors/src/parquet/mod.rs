@@ -11,6 +11,7 @@ mod fetch;
 mod file_batches;
 mod file_chunk_reader;
 mod footer;
+mod int96;
 mod notes;
 mod null_counts;
 mod numbers;

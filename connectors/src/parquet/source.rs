@@ -165,6 +165,15 @@ impl ParquetReader {
         }
     }
 
+    /// The columns of a file that are read: others may differ.
+    fn read_fields(&self, fields: &Fields) -> Fields {
+        let Some(wanted) = &self.config.columns else {
+            return fields.clone();
+        };
+        let is_read = |field: &&FieldRef| wanted.contains(field.name());
+        fields.iter().filter(is_read).cloned().collect()
+    }
+
     fn piece(&self, file: &ListedFile, facts: &FooterSummary) -> FileRange {
         let partition = match self.config.partitions {
             PartitionPolicy::Auto => hive::partition_values(&file.relative),
@@ -214,12 +223,9 @@ impl Source for ParquetReader {
         let facts = noted.summaries(&self.footers, io, &files.iter().collect::<Vec<_>>(), watch)?;
         let mut schemas = FileSchemas::default();
         for (file, facts) in files.iter().zip(&facts) {
-            schemas.add(&file.path, facts.fields.clone());
+            schemas.add(&file.path, self.read_fields(&facts.fields));
         }
-        let wanted = self.config.columns.as_ref();
-        schemas.refuse_duplicate_columns(|name| {
-            wanted.is_none_or(|wanted| wanted.iter().any(|wanted| wanted == name))
-        })?;
+        schemas.refuse_duplicate_columns(|_| true)?;
         let merged = schemas.merge(&self.config.schema)?;
         let pieces = files
             .iter()

@@ -18,3 +18,4 @@ mod parquet;
 mod real;
 mod ring;
 mod s3;
+mod texts;

@@ -2,7 +2,9 @@
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Date32Type, Int64Type};
+use arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DECIMAL128_MAX_SCALE, DataType, Date32Type, Int64Type,
+};
 
 use crate::{Fault, Result, codes};
 
@@ -55,7 +57,8 @@ pub enum GroupFunction {
     LastRow,
     /// The number of values.
     Count,
-    /// The sum: of integers as `Int64`, of others as `Float64`, exact and rounded once.
+    /// The sum: of integers as `Int64`, of decimals as decimals of 38 digits, of others as `Float64`, exact and rounded
+    /// once.
     Sum,
     /// The mean, exact and rounded once.
     Mean,
@@ -166,7 +169,14 @@ impl GroupFunction {
             GroupFunction::CountRows | GroupFunction::Count => DataType::Int64,
             GroupFunction::NUnique | GroupFunction::ApproxNUnique => DataType::Int64,
             GroupFunction::Sum if value.is_integer() => DataType::Int64,
-            GroupFunction::Sum | GroupFunction::Mean => DataType::Float64,
+            GroupFunction::Sum => match decimal_scale(value) {
+                Some(scale) => DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale),
+                None => DataType::Float64,
+            },
+            GroupFunction::Mean => match decimal_scale(value) {
+                Some(scale) => DataType::Decimal128(DECIMAL128_MAX_PRECISION, mean_scale(scale)),
+                None => DataType::Float64,
+            },
             GroupFunction::Var { .. }
             | GroupFunction::Std { .. }
             | GroupFunction::Quantile { .. } => DataType::Float64,
@@ -225,4 +235,28 @@ impl TimeBucket {
             .try_unary::<_, Int64Type, Fault>(start)?;
         Ok(cast(&starts, times.data_type())?)
     }
+}
+
+/// Digits behind the point that the mean of decimals has besides those of its values.
+const MEAN_DIGITS: i8 = 4;
+
+fn mean_scale(scale: i8) -> i8 {
+    scale
+        .saturating_add(MEAN_DIGITS)
+        .min(DECIMAL128_MAX_SCALE)
+        .max(scale)
+}
+
+fn decimal_scale(value: &DataType) -> Option<i8> {
+    match value {
+        DataType::Decimal32(_, scale)
+        | DataType::Decimal64(_, scale)
+        | DataType::Decimal128(_, scale) => Some(*scale),
+        _ => None,
+    }
+}
+
+/// Whether sums and means of these values are decimals.
+pub fn has_decimal_sums(values: &DataType) -> bool {
+    decimal_scale(values).is_some()
 }

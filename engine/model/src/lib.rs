@@ -25,6 +25,7 @@ mod rows;
 mod scratch;
 mod strings;
 mod take;
+mod text_values;
 mod time_cutoff;
 mod trace_context;
 
@@ -42,7 +43,7 @@ pub use fault::{
     nearest_word, suggestion,
 };
 pub use finding::Finding;
-pub use group_by::{GroupBy, GroupFunction, GroupKey, GroupResult, TimeBucket};
+pub use group_by::{GroupBy, GroupFunction, GroupKey, GroupResult, TimeBucket, has_decimal_sums};
 pub use id::{ContentId, IdBuilder, canonical_json};
 pub use interval::Interval;
 pub use limits::*;
@@ -59,5 +60,6 @@ pub use rows::{Chunk, RowKeys};
 pub use scratch::{MemoryRequest, MemoryScratch, ScratchSpace, SpillFile, SpillWriter};
 pub use strings::{StringColumn, TextRef, is_unsized_vector, logical_type, type_label, type_words};
 pub use take::{take_batch, take_rows};
+pub use text_values::{NumberMarks, ReadTexts, TextRules, is_utc_name, plain_integers, shorten};
 pub use time_cutoff::{TimeCutoff, tick_nanoseconds, ticks};
 pub use trace_context::{NoTraceContext, TRACE_HEADER, TraceContext};

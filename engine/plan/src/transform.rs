@@ -106,6 +106,8 @@ pub struct BindScope<'a> {
     pub sql: &'a SqlCompiler,
     /// Returns the columns of another step or source by name.
     pub other: &'a dyn Fn(&str) -> Result<SchemaRef>,
+    /// Returns event time and keys of another step or source by name; none before its columns are known.
+    pub other_series: &'a dyn Fn(&str) -> SeriesColumns,
 }
 
 impl<'a> BindScope<'a> {

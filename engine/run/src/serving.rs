@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use forebay_commit::Artifact;
-use forebay_model::{Chunk, Fault, Result, codes, logical_type, type_words};
+use forebay_model::{
+    Chunk, Fault, Result, TextRules, codes, logical_type, plain_integers, type_words,
+};
 use forebay_plan::{
     BaseDataset, BoundPipeline, Carry, ChainContext, ChainWindow, ColumnTap, OpChain, OpStream,
     PlanOp, SqlCompiler, TransformRegistry, WindowRowOrder, slice_for_columns, unknown_column,
@@ -276,14 +278,31 @@ impl ServingModel {
         )
     }
 
+    /// Refuses numbers and truth values for columns of texts, which the decoder would take as texts.
+    fn refuse_values_of_other_kinds(&self, row: &Map<String, Value>) -> Result<()> {
+        for field in self.input.fields() {
+            let Some(value) = row.get(field.name()) else {
+                continue;
+            };
+            let is_text = logical_type(field.data_type()) == DataType::Utf8;
+            if is_text && (value.is_number() || value.is_boolean()) {
+                let message = format!("`{}` is text, and the row has {value}", field.name());
+                return Err(Fault::new(codes::COLUMN_TYPE, message).column(field.name()));
+            }
+        }
+        Ok(())
+    }
+
     /// Applies to one row given as JSON; absent and null fields are null. A field that the source does not have is a
     /// fault, and so is a row that a step of the pipeline removes ([`codes::FILTERED`]): the fault names the filter.
     pub fn apply_row(&self, row: &Map<String, Value>) -> Result<Map<String, Value>> {
         if let Some(unknown) = row.keys().find(|name| self.source.index_of(name).is_err()) {
             return Err(unknown_column(unknown, &self.source));
         }
-        let mut decoder =
-            arrow::json::ReaderBuilder::new(Arc::new(nullable(&self.input))).build_decoder()?;
+        self.refuse_values_of_other_kinds(row)?;
+        let mut decoder = arrow::json::ReaderBuilder::new(Arc::new(row_schema(&self.input)))
+            .with_coerce_primitive(true)
+            .build_decoder()?;
         decoder.serialize(&[row])?;
         let batch = match decoder.flush()? {
             Some(batch) => batch,
@@ -343,6 +362,39 @@ fn passed_columns(bound: &BoundPipeline, stream: &OpStream, columns: &[String]) 
         .collect()
 }
 
+/// The columns of one row as they are decoded: numbers and times as texts, which are then read as those of files are.
+fn row_schema(schema: &Schema) -> Schema {
+    let decoded = |field: &Arc<Field>| {
+        let of = field.data_type();
+        let is_text = of.is_integer()
+            || matches!(of, DataType::Float32 | DataType::Float64)
+            || matches!(of, DataType::Date32 | DataType::Timestamp(..));
+        let of = if is_text { &DataType::Utf8 } else { of };
+        Field::new(field.name(), of.clone(), true)
+    };
+    Schema::new(schema.fields().iter().map(decoded).collect::<Vec<_>>())
+}
+
+/// Texts as values of a column's type.
+fn read_texts(column: &ArrayRef, field: &Field) -> Result<ArrayRef> {
+    let texts = arrow::compute::cast(column, &DataType::Utf8)?;
+    let texts = texts.as_string::<i32>();
+    let whole = field
+        .data_type()
+        .is_integer()
+        .then(|| plain_integers(texts));
+    let texts = whole.as_ref().unwrap_or(texts);
+    let rules = TextRules::declared();
+    rules.read_all(texts, field.data_type()).map_err(|row| {
+        let message = format!(
+            "`{}`: {}",
+            field.name(),
+            rules.problem(texts.value(row), field.data_type())
+        );
+        Fault::new(codes::COLUMN_TYPE, message).column(field.name())
+    })
+}
+
 fn nullable(schema: &Schema) -> Schema {
     Schema::new(
         schema
@@ -357,6 +409,9 @@ fn nullable(schema: &Schema) -> Schema {
 fn fit_type(column: &ArrayRef, field: &Field) -> Result<ArrayRef> {
     if logical_type(column.data_type()) == *field.data_type() {
         return Ok(column.clone());
+    }
+    if logical_type(column.data_type()) == DataType::Utf8 {
+        return read_texts(column, field);
     }
     let strict = CastOptions {
         safe: false,

@@ -127,7 +127,15 @@ def csv(
     paths: Sequence[str] | None = None,
     columns: spec.ColumnTypes | None = None,
     delimiter: str | None = None,
+    quote: str | None = None,
+    escape: str | None = None,
+    comment: str | None = None,
+    encoding: spec.TextEncoding | None = None,
+    decimal: str | None = None,
+    thousands: str | None = None,
+    formats: Mapping[str, str] | None = None,
     header: bool | None = None,
+    same_names: spec.SameNamePolicy | None = None,
     nulls: Sequence[str] | None = None,
     infer_rows: int | None = None,
     missing: spec.MissingColumnPolicy | None = None,
@@ -140,7 +148,12 @@ def csv(
     lookback: str | None = None,
 ) -> spec.Source:
     """CSV files to read, also packed (`.gz`, `.zst`). Several threads read a large one that is not packed. A record
-    may have 16 MiB. Numbers are read as integers or floats where these hold all of their digits, else as strings.
+    may have 16 MiB.
+
+    Without `columns`, the first rows give the types: numbers are integers or floats where these hold all of their
+    digits, else strings, as `007` is; `true` and `false` are booleans; dates and times are those of ISO 8601, in
+    nanoseconds where they have more than six digits of a fraction, and in UTC where all of them have an offset. A
+    later value that does not fit the type is a fault.
 
     path: A file, a folder, or a pattern with `*`, `**` and `?`; local or a URL. In brackets, as in `[*]`, these
         characters stand for themselves.
@@ -148,7 +161,18 @@ def csv(
     columns: The columns to read, and their types. When left out, all columns are read, with types taken from the
         first rows. Without a header these are all columns, in order.
     delimiter: What stands between fields; one ASCII character. Default: ",".
-    header: Whether the first record of each file names the columns. Default: true.
+    quote: The character around fields in which delimiters, line ends and, doubled, it itself may stand.
+    escape: The character before a quote that belongs to a quoted field, where quotes are not doubled for that.
+    comment: The character at the beginning of lines that are no records.
+    encoding: The encoding of the files.
+    decimal: What stands between the whole and the fraction of a number.
+    thousands: What stands between groups of three digits of numbers that are written in groups.
+    formats: Columns of dates and times that are not written as in ISO 8601, with the way in which they are:
+        `%d.%m.%Y`. The directives are those of `strftime`. With a time of day they are timestamps, with an offset
+        (`%z`) in UTC.
+    header: Whether the first record of each file names the columns. Where several columns have no name, these are
+        called `column_3` and so on by their places. Default: true.
+    same_names: What to do about columns of one name.
     nulls: Fields that stand for null. Default: [""].
     infer_rows: Rows to look at for the types of columns. Default: 10000.
     missing: What to do about a column that a file lacks. Default: "fault".
@@ -172,6 +196,7 @@ def json(
     paths: Sequence[str] | None = None,
     columns: spec.ColumnTypes | None = None,
     infer_rows: int | None = None,
+    added: spec.AddedColumnPolicy | None = None,
     partitions: spec.PartitionPolicy | None = None,
     time: str | None = None,
     keys: Sequence[str] | None = None,
@@ -180,14 +205,19 @@ def json(
     lookback: str | None = None,
 ) -> spec.Source:
     """JSON files to read: one object per line, also packed (`.gz`, `.zst`). A field that an object lacks is null. A
-    line may have 16 MiB. Numbers are read as integers or floats where these hold all of their digits, else as
-    strings.
+    line may have 16 MiB.
+
+    Without `columns`, the first rows give the fields and their types. Numbers are read as integers or floats where
+    these hold all of their digits, else as strings; fields that are always null or `{}` are strings, those that are
+    always `[]` lists of strings. A later value that does not fit the type is a fault.
 
     path: A file, a folder, or a pattern with `*`, `**` and `?`; local or a URL. In brackets, as in `[*]`, these
         characters stand for themselves.
     paths: Several of them, instead of `path`.
     columns: The fields to read, and their types; taken from the first rows when left out.
     infer_rows: Rows to look at for the types of columns. Default: 10000.
+    added: What to do about a field, also of an object inside, that the first rows do not have. `include` looks at
+        all rows of all files before any is read. Fields that `columns` does not name are left out.
     partitions: Whether folders named `column=value` give columns. Default: "auto".
     time: The event-time column. Files whose times do not overlap are read in order of time; others in the order of
         their names.

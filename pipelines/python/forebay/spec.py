@@ -146,6 +146,7 @@ __all__ = [
     "RollingWindow",
     "RowExpectation",
     "Rung",
+    "SameNamePolicy",
     "SchemaPolicy",
     "SeasonalIndex",
     "SeasonalPeriod",
@@ -163,6 +164,7 @@ __all__ = [
     "Standardize",
     "Step",
     "Test",
+    "TextEncoding",
     "TimeAggregate",
     "TrainConfig",
     "TrainOn",
@@ -473,7 +475,7 @@ Test = TypedDict(
 ColumnTypes: TypeAlias = "Mapping[str, ColumnType]"
 
 
-ColumnType: TypeAlias = "Literal['boolean', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float32', 'float64', 'string', 'date', 'timestamp']"
+ColumnType: TypeAlias = "Literal['boolean', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float32', 'float64', 'string', 'date', 'timestamp', 'timestamp_ns', 'timestamp_utc']"
 
 
 Aggregate = TypedDict(
@@ -609,7 +611,7 @@ CastColumns = TypedDict(
 )
 
 
-TypeName: TypeAlias = "Literal['int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float32', 'float64', 'string', 'boolean', 'date', 'timestamp']"
+TypeName: TypeAlias = "Literal['int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float32', 'float64', 'string', 'boolean', 'date', 'timestamp', 'timestamp_ns', 'timestamp_utc']"
 
 
 OnCastError: TypeAlias = "Literal['error', 'missing']"
@@ -1340,7 +1342,15 @@ CsvSource = TypedDict(
         "paths": "Sequence[str]",
         "columns": "ColumnTypes | None",
         "delimiter": "str",
+        "quote": "str",
+        "escape": "str | None",
+        "comment": "str | None",
+        "encoding": "TextEncoding",
+        "decimal": "str",
+        "thousands": "str | None",
+        "formats": "Mapping[str, str]",
         "header": "bool",
+        "same_names": "SameNamePolicy",
         "nulls": "Sequence[str]",
         "infer_rows": "int",
         "missing": "MissingColumnPolicy",
@@ -1351,6 +1361,12 @@ CsvSource = TypedDict(
 )
 
 
+TextEncoding: TypeAlias = "Literal['utf-8', 'latin-1', 'windows-1252', 'utf-16']"
+
+
+SameNamePolicy: TypeAlias = "Literal['fault', 'number']"
+
+
 JsonSource = TypedDict(
     "JsonSource",
     {
@@ -1358,6 +1374,7 @@ JsonSource = TypedDict(
         "paths": "Sequence[str]",
         "columns": "ColumnTypes | None",
         "infer_rows": "int",
+        "added": "AddedColumnPolicy",
         "partitions": "PartitionPolicy",
     },
     total=False,

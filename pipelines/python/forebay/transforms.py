@@ -150,7 +150,7 @@ def as_of_join(
     on: The key columns here; by default those that the source declares. `[]` joins by time alone.
     right_on: The key columns there, in the same order, where their names differ.
     time: The time column here; by default the one that the source declares.
-    right_time: The time column there, where its name differs.
+    right_time: The time column there; by default the one that the other source declares, else one of the same name.
     direction: Which row there counts. Default: "backward".
     tolerance: How far away in time it may be, inclusive: a length such as `7d`; any where left out.
     exact: Whether a row of the very same time counts. Default: true.
@@ -194,9 +194,11 @@ def cast(
     """Changes the types of columns in place.
 
     Null stays null. A value that does not fit (an integer out of range, NaN as an integer, text that is not a
-    number) is a fault unless `on_error: missing`. Fractions are cut toward zero; doubles beyond `float32` become
-    infinite; numbers other than 0 are true; dates and timestamps are read from ISO 8601 text, and from integers as
-    days and microseconds since 1970.
+    number, a time with digits that the type does not hold) is a fault unless `on_error: missing`. Fractions are cut
+    toward zero; doubles beyond `float32` become infinite; numbers other than 0 are true; dates and timestamps are
+    read from integers as days and ticks since 1970. Texts are read as CSV files are: `true` and `false` are
+    booleans, numbers beyond the range of their type are none, dates and times are those of ISO 8601, and a time
+    with an offset is that instant in UTC.
 
     columns: The new type of each column; patterns such as `qty_*` and `type:integer` are allowed.
     on_error: What becomes of a value that does not fit. Default: "error".
@@ -1183,8 +1185,9 @@ def standardize(
     rounded once. State: about 6 KiB per column; with `by`, some 300 bytes per key, spilled beyond the budget.
 
     Null stays null and NaN stays NaN; neither counts. An infinity in the data makes the mean infinite and the
-    result NaN or infinite. Nothing seen: mean 0, variance 0. A key that was not seen leaves x unchanged; null is a
-    key of its own. Follows tf.Transform's `scale_to_z_score`, scikit-learn with `zero_variance: zero`.
+    result NaN or infinite. Values whose squares no double holds (1e200) are a fault. Nothing seen: mean 0, variance
+    0. A key that was not seen leaves x unchanged; null is a key of its own. Follows tf.Transform's
+    `scale_to_z_score`, scikit-learn with `zero_variance: zero`.
 
     columns: Columns of numbers.
     by: Key columns: statistics are taken for each of their values.

@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use arrow::array::RecordBatch;
 use clap::Args;
-use forebay_connectors::format_of_name;
+use forebay_connectors::{CsvDialect, format_of_name, sniff_csv};
 use forebay_model::{Dataset, Fault, Pipeline, PipelineSource, Result, codes};
 use forebay_plan::unknown_column;
 use forebay_run::PreviewOptions;
+use forebay_storage::StorageClient;
 use serde_json::json;
 
 use super::options::RunArgs;
@@ -41,8 +42,9 @@ impl NewCommand {
     pub fn run(self) -> Result<ExitCode> {
         let name = self.name.clone().unwrap_or_else(|| name_of(&self.data));
         let format = format_of_data(&self.data)?;
-        let pipeline = data_pipeline(&name, &self.data)?;
         let session = self.options.silent_session()?;
+        let dialect = data_dialect(&self.data)?;
+        let pipeline = dialect_pipeline(&name, &self.data, &dialect)?;
         let options = PreviewOptions {
             rows: SAMPLE_ROWS + 1,
             sample_rows: SAMPLE_ROWS as u64 + 1,
@@ -75,7 +77,7 @@ impl NewCommand {
         let mut sampled = 1;
         for file in files.iter().filter(|_| !whole) {
             // Other files tell of columns that have one value in the first.
-            let pipeline = data_pipeline(&name, file)?;
+            let pipeline = dialect_pipeline(&name, file, &dialect)?;
             let options = PreviewOptions {
                 rows: SAMPLE_ROWS,
                 sample_rows: SAMPLE_ROWS as u64,
@@ -99,6 +101,7 @@ impl NewCommand {
             name: &name,
             format,
             path: &self.data,
+            dialect: &dialect,
             label,
             dataset,
             batches: &batches,
@@ -156,15 +159,35 @@ fn later_files(dataset: &Dataset) -> Vec<String> {
         .collect()
 }
 
-/// A pipeline that has some data as its only source.
+/// A pipeline that has some data as its only source. What its files look like is told on stderr, where it is unusual.
 pub(super) fn data_pipeline(name: &str, data: &str) -> Result<Pipeline> {
+    let dialect = data_dialect(data)?;
+    if !dialect.findings.is_empty() {
+        let note = format!("note: {data}: {}\n", dialect.findings.join("; "));
+        // A note that cannot be written is no reason to stop.
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), note.as_bytes());
+    }
+    dialect_pipeline(name, data, &dialect)
+}
+
+/// What CSV files look like; other formats say it themselves.
+fn data_dialect(data: &str) -> Result<CsvDialect> {
+    if format_of_data(data)? != "csv" {
+        return Ok(CsvDialect::default());
+    }
+    sniff_csv(&StorageClient::new()?, data)
+}
+
+fn dialect_pipeline(name: &str, data: &str, dialect: &CsvDialect) -> Result<Pipeline> {
     let format = format_of_data(data)?;
+    let mut config = json!({ "path": data });
+    if let Some(config) = config.as_object_mut() {
+        config.extend(dialect.options.clone());
+    }
     let source = PipelineSource {
         name: name.to_owned(),
         format: format.to_owned(),
-        config: Forebay::new()
-            .connectors
-            .canonical_source(format, json!({ "path": data }))?,
+        config: Forebay::new().connectors.canonical_source(format, config)?,
         time: None,
         keys: Vec::new(),
         ready: None,

@@ -16,7 +16,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::one_hot::{vector_array, vector_field};
-use crate::shared::{TokenIndex, bad_value, element_field, finding_at, gather_ids, output_name};
+use crate::shared::{
+    TokenIndex, bad_value, element_field, finding_at, gather_ids, output_name,
+    refuse_repeated_categories,
+};
 
 /// Several categories per row as a vector with a 1 for each.
 ///
@@ -62,6 +65,7 @@ impl ConfiguredTransform for MultiHot {
 
 impl Transform for MultiHot {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        refuse_repeated_categories(self.categories.as_deref())?;
         if self.delimiter.as_ref().is_some_and(String::is_empty) {
             return Err(bad_value("`delimiter` is empty"));
         }

@@ -14,7 +14,9 @@ use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::{TokenIndex, bad_value, finding_at, gather_ids, output_name};
+use crate::shared::{
+    TokenIndex, bad_value, finding_at, gather_ids, output_name, refuse_repeated_categories,
+};
 
 /// The widest vector: beyond it, ids and an embedding serve better.
 pub(crate) const WIDTH_MAX: usize = 65_536;
@@ -75,6 +77,7 @@ impl ConfiguredTransform for OneHot {
 
 impl Transform for OneHot {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        refuse_repeated_categories(self.categories.as_deref())?;
         let fields = scope.typed_columns(&self.columns, "a category", |field| {
             !field.data_type().is_nested()
         })?;

@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::IdType;
-use crate::shared::{TokenIndex, finding_at, gather_ids, output_name};
+use crate::shared::{TokenIndex, finding_at, gather_ids, output_name, refuse_repeated_categories};
 
 /// Categories to ids 0, 1, ... in the order of their values.
 ///
@@ -71,6 +71,7 @@ impl ConfiguredTransform for OrdinalEncoder {
 
 impl Transform for OrdinalEncoder {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        refuse_repeated_categories(self.categories.as_deref())?;
         let fields = scope.typed_columns(&self.columns, "a category", |field| {
             !field.data_type().is_nested()
         })?;

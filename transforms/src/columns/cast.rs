@@ -1,10 +1,10 @@
 //! `cast`: other types for columns.
 
-use arrow::array::{Array, ArrayRef};
-use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::compute::{CastOptions, can_cast_types, cast_with_options, nullif};
+use arrow::datatypes::{DataType, Int64Type, TimeUnit};
 use arrow::util::display::array_value_to_string;
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, TextRules, codes, logical_type, shorten};
 use forebay_plan::{
     BindScope, ColumnSelector, ConfiguredTransform, MapOp, MovedTime, PlanOp, Transform,
     ValueCount, WrittenNulls, cast_shift,
@@ -17,9 +17,12 @@ use serde::{Deserialize, Serialize};
 /// Changes the types of columns in place.
 ///
 /// Null stays null. A value that does not fit (an integer out of range, NaN as an integer, text
-/// that is not a number) is a fault unless `on_error: missing`. Fractions are cut toward zero;
-/// doubles beyond `float32` become infinite; numbers other than 0 are true; dates and timestamps
-/// are read from ISO 8601 text, and from integers as days and microseconds since 1970.
+/// that is not a number, a time with digits that the type does not hold) is a fault unless
+/// `on_error: missing`. Fractions are cut toward zero; doubles beyond `float32` become infinite;
+/// numbers other than 0 are true; dates and timestamps are read from integers as days and ticks
+/// since 1970. Texts are read as CSV files are: `true` and `false` are booleans, numbers beyond the
+/// range of their type are none, dates and times are those of ISO 8601, and a time with an offset
+/// is that instant in UTC.
 ///
 /// ```yaml
 /// - cast: { columns: { qty: float64 } }
@@ -66,6 +69,10 @@ pub enum TypeName {
     Date,
     /// Microseconds since 1970-01-01, without a time zone.
     Timestamp,
+    /// Nanoseconds since 1970-01-01, without a time zone.
+    TimestampNs,
+    /// Microseconds since 1970-01-01, in UTC.
+    TimestampUtc,
 }
 
 impl TypeName {
@@ -86,6 +93,10 @@ impl TypeName {
             TypeName::Boolean => DataType::Boolean,
             TypeName::Date => DataType::Date32,
             TypeName::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+            TypeName::TimestampNs => DataType::Timestamp(TimeUnit::Nanosecond, None),
+            TypeName::TimestampUtc => {
+                DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
+            }
         }
     }
 }
@@ -155,6 +166,90 @@ impl Transform for CastColumns {
 }
 
 fn cast_column(column: &ArrayRef, wanted: &DataType, safe: bool, name: &str) -> Result<ArrayRef> {
+    if *wanted != DataType::Utf8 && logical_type(column.data_type()) == DataType::Utf8 {
+        return cast_texts(column, wanted, safe, name);
+    }
+    if let (DataType::Timestamp(from, _), DataType::Timestamp(to, _)) = (column.data_type(), wanted)
+    {
+        let cut = ticks_per(*from, *to).filter(|ticks| *ticks > 1);
+        if let Some(ticks) = cut {
+            return cast_to_coarser(column, wanted, ticks, safe, name);
+        }
+    }
+    let is_far = matches!(
+        (column.data_type(), wanted),
+        (
+            DataType::Date32,
+            DataType::Timestamp(TimeUnit::Nanosecond, _)
+        )
+    );
+    if is_far {
+        // Straight from days to nanoseconds, the engine wraps what is too far.
+        let microseconds = DataType::Timestamp(TimeUnit::Microsecond, None);
+        let column = cast_strictly(column, &microseconds, safe, name)?;
+        return cast_strictly(&column, wanted, safe, name);
+    }
+    cast_strictly(column, wanted, safe, name)
+}
+
+fn cast_texts(column: &ArrayRef, wanted: &DataType, safe: bool, name: &str) -> Result<ArrayRef> {
+    let texts = arrow::compute::cast(column, &DataType::Utf8)?;
+    let texts = texts.as_string::<i32>();
+    let rules = TextRules::declared();
+    if safe {
+        return Ok(rules.read(texts, wanted).values);
+    }
+    rules.read_all(texts, wanted).map_err(|row| {
+        let value = shorten(texts.value(row));
+        let message = format!("`{name}` holds `{value}`, which is not {wanted}");
+        lost_fault(message, name).note(rules.problem(texts.value(row), wanted))
+    })
+}
+
+/// Times in a coarser unit, where they have no finer digits.
+fn cast_to_coarser(
+    column: &ArrayRef,
+    wanted: &DataType,
+    ticks: i64,
+    safe: bool,
+    name: &str,
+) -> Result<ArrayRef> {
+    let numbers = arrow::compute::cast(column, &DataType::Int64)?;
+    let numbers = numbers.as_primitive::<Int64Type>();
+    let is_exact = |row: usize| numbers.is_null(row) || numbers.value(row) % ticks == 0;
+    let Some(lost) = (0..numbers.len()).find(|row| !is_exact(*row)) else {
+        return cast_strictly(column, wanted, safe, name);
+    };
+    if !safe {
+        let value = array_value_to_string(column, lost)?;
+        let message =
+            format!("`{name}` holds `{value}`, which is not {wanted}: digits of it would be lost");
+        return Err(lost_fault(message, name));
+    }
+    let is_lost: BooleanArray = (0..numbers.len()).map(|row| Some(!is_exact(row))).collect();
+    let exact = nullif(column, &is_lost)?;
+    cast_strictly(&exact, wanted, safe, name)
+}
+
+/// Ticks of a unit in one of another.
+fn ticks_per(fine: TimeUnit, coarse: TimeUnit) -> Option<i64> {
+    let per_second = |unit: TimeUnit| match unit {
+        TimeUnit::Second => 1,
+        TimeUnit::Millisecond => 1_000,
+        TimeUnit::Microsecond => 1_000_000,
+        TimeUnit::Nanosecond => 1_000_000_000,
+    };
+    let ticks: i64 = per_second(fine) / per_second(coarse);
+    (ticks > 0).then_some(ticks)
+}
+
+fn lost_fault(message: String, name: &str) -> Fault {
+    Fault::new(codes::BAD_ROW, message)
+        .column(name)
+        .hint("set `on_error: missing` to make such values null")
+}
+
+fn cast_strictly(column: &ArrayRef, wanted: &DataType, safe: bool, name: &str) -> Result<ArrayRef> {
     let options = |safe| CastOptions {
         safe,
         ..CastOptions::default()
@@ -168,19 +263,10 @@ fn cast_column(column: &ArrayRef, wanted: &DataType, safe: bool, name: &str) -> 
                     (0..column.len()).find(|row| column.is_valid(*row) && lenient.is_null(*row))?;
                 array_value_to_string(column, row).ok()
             });
-        let fault = match lost {
-            Some(value) => Fault::new(
-                codes::BAD_ROW,
-                format!("`{name}` holds `{value}`, which is not {wanted}"),
-            ),
-            None => Fault::new(
-                codes::BAD_ROW,
-                format!("`{name}` holds a value that is not {wanted}"),
-            ),
+        let message = match lost {
+            Some(value) => format!("`{name}` holds `{value}`, which is not {wanted}"),
+            None => format!("`{name}` holds a value that is not {wanted}"),
         };
-        fault
-            .column(name)
-            .hint("set `on_error: missing` to make such values null")
-            .cause(error)
+        lost_fault(message, name).cause(error)
     })
 }

@@ -87,9 +87,11 @@ impl Transform for MinMax {
             ZeroRange::Lower => MinMaxScaler::Shift(min),
             ZeroRange::Middle => MinMaxScaler::Middle,
         };
-        let scaler = move |learned: &KeyedMoments| match (learned.min, learned.max) {
-            (Some(min), Some(max)) if min < max => MinMaxScaler::Range(min, max),
-            (min, _) => flat(min.unwrap_or(0.0)),
+        let scaler = move |learned: &KeyedMoments| {
+            Ok(match (learned.min, learned.max) {
+                (Some(min), Some(max)) if min < max => MinMaxScaler::Range(min, max),
+                (min, _) => flat(min.unwrap_or(0.0)),
+            })
         };
         let scale = move |scaler: MinMaxScaler, x: f64| match scaler {
             MinMaxScaler::Range(min, max) => scaled_distance(x, min, min, max) * (hi - lo) + lo,

@@ -1,6 +1,6 @@
 //! `standardize`: the z-score.
 
-use forebay_model::Result;
+use forebay_model::{Fault, Result, codes};
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -15,7 +15,7 @@ use crate::shared::{KeyedMoments, scale_by_moments};
 /// spilled beyond the budget.
 ///
 /// Null stays null and NaN stays NaN; neither counts. An infinity in the data makes the mean
-/// infinite and the result NaN or infinite. Nothing seen: mean 0, variance 0. A key that was not
+/// infinite and the result NaN or infinite. Values whose squares no double holds (1e200) are a fault. Nothing seen: mean 0, variance 0. A key that was not
 /// seen leaves x unchanged; null is a key of its own.
 /// Follows tf.Transform's `scale_to_z_score`, scikit-learn with `zero_variance: zero`.
 ///
@@ -65,6 +65,20 @@ struct ZScoreScaler {
     factor: f64,
 }
 
+/// Refuses numbers whose squares no double holds: all of their scores would be 0, or their distances from the mean.
+fn refuse_lost_variance(learned: &KeyedMoments, var: f64) -> Result<()> {
+    let (Some(min), Some(max)) = (learned.min, learned.max) else {
+        return Ok(());
+    };
+    let differ = min < max && min.is_finite() && max.is_finite();
+    let is_lost = var.is_infinite() || learned.var == Some(0.0);
+    if !differ || !is_lost {
+        return Ok(());
+    }
+    let message = format!("the variance of values from {min:e} to {max:e} is beyond float64");
+    Err(Fault::new(codes::OVERFLOW, message).hint("divide the column by its magnitude before"))
+}
+
 impl Transform for Standardize {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let fields = scope.numeric_columns(&self.columns)?;
@@ -79,7 +93,8 @@ impl Transform for Standardize {
                 Some(var) if freedom > 0 => var,
                 _ => 0.0,
             };
-            match (var == 0.0, zero_variance) {
+            refuse_lost_variance(learned, var)?;
+            Ok(match (var == 0.0, zero_variance) {
                 (false, _) => ZScoreScaler {
                     mean,
                     deviation: var.sqrt(),
@@ -95,7 +110,7 @@ impl Transform for Standardize {
                     deviation: 1.0,
                     factor: 0.0,
                 },
-            }
+            })
         };
         let unseen = ZScoreScaler {
             mean: 0.0,

@@ -45,7 +45,7 @@ pub struct AsOfJoin {
     /// The time column here; by default the one that the source declares.
     #[serde(default)]
     pub time: Option<String>,
-    /// The time column there, where its name differs.
+    /// The time column there; by default the one that the other source declares, else one of the same name.
     #[serde(default)]
     pub right_time: Option<String>,
     /// Which row there counts.
@@ -112,7 +112,12 @@ impl Transform for AsOfJoin {
             ));
         }
         let time = time_column(scope, AsOfJoin::NAME, &self.time)?;
-        let right_time = self.right_time.as_ref().unwrap_or(&time.name).clone();
+        let declared_time = (scope.other_series)(&self.with).time;
+        let right_time = self
+            .right_time
+            .clone()
+            .or(declared_time)
+            .unwrap_or_else(|| time.name.clone());
         let mut faults = Vec::new();
         let mut unlike = |here: &String, there: &String, a: &DataType, b: &DataType| {
             let message = format!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Field, UInt64Type};
 use forebay_analyze::{ColumnMoments, GroupedMoments};
-use forebay_model::{Finding, Result};
+use forebay_model::{Fault, Finding, Result};
 use forebay_plan::{AnalyzerRequest, BindScope, LoweredMap, MapOp, PlanOp, WrittenNulls};
 
 use super::{KeyIndex, finding_at, float_type, map_doubles, map_doubles_with_row, output_field};
@@ -27,11 +27,14 @@ pub(crate) fn scale_by_moments<S: Copy + Send + Sync + 'static>(
     field: &Field,
     by: &[String],
     suffix: &Option<String>,
-    scaler: impl Fn(&KeyedMoments) -> S + Send + Sync + 'static,
+    scaler: impl Fn(&KeyedMoments) -> Result<S> + Send + Sync + 'static,
     unseen: S,
     scale: impl Fn(S, f64) -> f64 + Copy + Send + Sync + 'static,
 ) -> Result<PlanOp> {
     let out = float_type(field.data_type());
+    let column = field.name().clone();
+    let scaler =
+        move |learned: &KeyedMoments| scaler(learned).map_err(|fault: Fault| fault.column(&column));
     let output = output_field(field, suffix, out.clone());
     let reads: Vec<String> = std::iter::once(field.name()).chain(by).cloned().collect();
     if by.is_empty() {
@@ -44,7 +47,7 @@ pub(crate) fn scale_by_moments<S: Copy + Send + Sync + 'static>(
                     read_moments(finding_at(findings, 0)?)?
                         .first()
                         .unwrap_or(&KeyedMoments::default()),
-                );
+                )?;
                 let out = out.clone();
                 Ok(LoweredMap::unary(move |column| {
                     map_doubles(column, &out, |value| scale(of_all, value))
@@ -71,7 +74,10 @@ pub(crate) fn scale_by_moments<S: Copy + Send + Sync + 'static>(
                 .cloned()
                 .collect::<Vec<_>>();
             let index = KeyIndex::new(&keys, |_, _| Ok(()))?;
-            let scalers: Vec<S> = read_moments(finding)?.iter().map(&scaler).collect();
+            let scalers: Vec<S> = read_moments(finding)?
+                .iter()
+                .map(&scaler)
+                .collect::<Result<_>>()?;
             let out = out.clone();
             Ok(LoweredMap::new(move |inputs, _| {
                 let Some((column, keys)) = inputs.split_first() else {

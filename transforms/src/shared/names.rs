@@ -1,5 +1,6 @@
 //! Names of outputs, and small faults.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};
@@ -22,6 +23,19 @@ pub(crate) fn output_field(field: &Field, suffix: &Option<String>, data_type: Da
 /// A fault for a value of the configuration that cannot be.
 pub(crate) fn bad_value(message: impl Into<String>) -> Fault {
     Fault::new(codes::BAD_VALUE, message)
+}
+
+/// Refuses a list of categories that has one of them twice: the second one would never be met.
+pub(crate) fn refuse_repeated_categories(categories: Option<&[String]>) -> Result<()> {
+    let categories = categories.unwrap_or_default();
+    let mut seen = BTreeSet::new();
+    match categories.iter().find(|category| !seen.insert(*category)) {
+        Some(category) => Err(
+            bad_value(format!("the category `{category}` is listed twice"))
+                .hint("take one of them out of `categories`"),
+        ),
+        None => Ok(()),
+    }
 }
 
 /// One of the findings that an operation asked for.

@@ -9,8 +9,11 @@ use arrow::array::{
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, Float64Type, UInt64Type};
-use forebay_model::{Fault, GroupFunction, GroupResult, Result, StateEncoder, codes};
+use forebay_model::{
+    Fault, GroupFunction, GroupResult, Result, StateEncoder, codes, has_decimal_sums,
+};
 
+use super::decimal_sums::DecimalSums;
 use super::distinct_sketches::DistinctSketches;
 use super::extremes::{ByteExtremes, Extremes};
 use super::float_sums::FloatSums;
@@ -212,6 +215,7 @@ pub(super) enum AccumulatorKind {
         has_squares: bool,
     },
     Weighted,
+    Decimals,
     Extremes {
         greatest: bool,
     },
@@ -249,6 +253,9 @@ impl AccumulatorKind {
             GroupFunction::Mean if data_type.is_integer() => {
                 let rounded = matches!(data_type, DataType::Int64 | DataType::UInt64);
                 AccumulatorKind::Integers { rounded }
+            }
+            GroupFunction::Sum | GroupFunction::Mean if has_decimal_sums(data_type) => {
+                AccumulatorKind::Decimals
             }
             GroupFunction::Sum | GroupFunction::Mean => {
                 AccumulatorKind::Floats { has_squares: false }
@@ -289,7 +296,9 @@ impl AccumulatorKind {
     pub(super) fn counts_values(self) -> bool {
         matches!(
             self,
-            AccumulatorKind::Integers { .. } | AccumulatorKind::Floats { .. }
+            AccumulatorKind::Integers { .. }
+                | AccumulatorKind::Decimals
+                | AccumulatorKind::Floats { .. }
         )
     }
 
@@ -297,6 +306,7 @@ impl AccumulatorKind {
         Ok(match self {
             AccumulatorKind::Counts => Box::new(Counts::default()),
             AccumulatorKind::Integers { rounded } => Box::new(IntegerSums::new(rounded)),
+            AccumulatorKind::Decimals => Box::new(DecimalSums::new(data_type)),
             AccumulatorKind::Floats { has_squares } => Box::new(FloatSums::new(has_squares)),
             AccumulatorKind::Extremes { greatest } => Box::new(Extremes::new(data_type, greatest)),
             AccumulatorKind::ByteExtremes { greatest } => {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use arrow::array::Array;
 use forebay_model::{
-    Analyzer, AnalyzerInput, Fault, Finding, GroupBy, GroupFunction, Result, ScratchSpace,
+    Analyzer, AnalyzerInput, Fault, Finding, GroupBy, GroupFunction, GroupResult, Result,
+    ScratchSpace, has_decimal_sums,
 };
 use serde_json::{Value, json};
 
@@ -36,6 +37,19 @@ impl GroupByAnalyzer {
             .iter()
             .any(|result| is_position(result.function));
         possible.then(|| GroupByAnalyzer { spec: spec.clone() })
+    }
+}
+
+impl GroupByAnalyzer {
+    /// A result's function, and what else its state depends on.
+    fn result_text(&self, result: &GroupResult) -> String {
+        let text = function_text(result.function);
+        let is_sum = matches!(result.function, GroupFunction::Sum | GroupFunction::Mean);
+        let values = self.spec.values.get(result.value);
+        if is_sum && values.is_some_and(has_decimal_sums) {
+            return format!("{text} of decimals");
+        }
+        text
     }
 }
 
@@ -92,7 +106,7 @@ impl Analyzer for GroupByAnalyzer {
             .spec
             .results
             .iter()
-            .map(|result| json!([function_text(result.function), result.value]));
+            .map(|result| json!([self.result_text(result), result.value]));
         json!({
             "keys": keys.collect::<Vec<_>>(),
             "values": values.collect::<Vec<_>>(),

@@ -6,6 +6,7 @@
 
 mod accumulator;
 mod analyzer;
+mod decimal_sums;
 mod distinct_sketches;
 mod extremes;
 mod float_sums;

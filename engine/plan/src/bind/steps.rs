@@ -143,12 +143,17 @@ impl PipelineBinder<'_> {
                         .insert(name.to_owned(), flow.schema.clone());
                     Ok(assumed.extend(name, &flow.schema))
                 };
+                let other_series = |name: &str| {
+                    let flow = flows.get(name);
+                    flow.map(|flow| flow.series.clone()).unwrap_or_default()
+                };
                 transform.bind(&BindScope {
                     series: &flow.series,
                     schema: &assumed.extend(OWN_TABLE, &flow.schema),
                     future: flow.future.as_deref(),
                     sql: self.sql,
                     other: &other,
+                    other_series: &other_series,
                 })
             };
             let mended = bind_with_assumptions(tables, bind);

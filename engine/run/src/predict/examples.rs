@@ -11,7 +11,7 @@ use arrow::array::{
     Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch, new_null_array,
 };
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Float64Type};
+use arrow::datatypes::{DataType, Field, Float64Type, TimeUnit};
 use arrow::row::{RowConverter, Rows, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::{Column, DataFusionError, ScalarValue};
@@ -204,6 +204,7 @@ impl ForecastLayout {
                 DataType::Boolean => "boolean",
                 DataType::Utf8 => "string",
                 DataType::Date32 => "date",
+                DataType::Timestamp(TimeUnit::Nanosecond, None) => "timestamp_ns",
                 DataType::Timestamp(_, None) => "timestamp",
                 DataType::Float32 => "float32",
                 DataType::Float64 => "float64",

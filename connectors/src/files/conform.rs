@@ -1,0 +1,310 @@
+//! Columns of one file in the types that all files have in common.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, ListArray, MapArray, StructArray, new_null_array};
+use arrow::compute::kernels::cmp::distinct;
+use arrow::compute::{CastOptions, cast, cast_with_options};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
+use arrow::util::display::array_value_to_string;
+use forebay_model::{Fault, Result, codes, type_words};
+
+/// A column in the dataset's type. A value that would be changed is a fault; `first_row` is the column's place in the
+/// file.
+pub(crate) fn conform(
+    column: &ArrayRef,
+    field: &Field,
+    path: &str,
+    first_row: u64,
+) -> Result<ArrayRef> {
+    let place = |fault: Fault| fault.file(path).column(field.name());
+    match conform_type(column, field.data_type()) {
+        Ok(conformed) => Ok(conformed),
+        Err(Misfit::Value { row, value }) => {
+            let message = format!(
+                "`{value}` would be changed as {}, the type that the files have in common",
+                type_words(field.data_type())
+            );
+            let fault = Fault::new(codes::SCHEMA_DRIFT, message);
+            Err(place(fault).rows([first_row + row as u64]).hint(
+                "write the files with one type, or read those of each type as a source of their own",
+            ))
+        }
+        Err(Misfit::Type(error)) => Err(place(Fault::from(error))),
+    }
+}
+
+enum Misfit {
+    Value { row: usize, value: String },
+    Type(arrow::error::ArrowError),
+}
+
+impl From<arrow::error::ArrowError> for Misfit {
+    fn from(error: arrow::error::ArrowError) -> Self {
+        Misfit::Type(error)
+    }
+}
+
+fn conform_type(column: &ArrayRef, to: &DataType) -> Result<ArrayRef, Misfit> {
+    if column.data_type() == to {
+        return Ok(column.clone());
+    }
+    match (column.data_type(), to) {
+        (DataType::Null, _) => Ok(new_null_array(to, column.len())),
+        (DataType::Dictionary(_, values), _) if values.is_nested() => {
+            conform_type(&cast(column, values)?, to)
+        }
+        (DataType::Struct(_), DataType::Struct(fields)) => conform_struct(column, fields),
+        (DataType::Map(..), DataType::Map(entries, sorted)) => {
+            let map = column.as_map();
+            let DataType::Struct(fields) = entries.data_type() else {
+                return Ok(cast(column, to)?);
+            };
+            let stored: ArrayRef = Arc::new(map.entries().clone());
+            let stored = conform_by_position(&stored, fields)?;
+            Ok(Arc::new(MapArray::try_new(
+                entries.clone(),
+                map.offsets().clone(),
+                stored,
+                map.nulls().cloned(),
+                *sorted,
+            )?))
+        }
+        (DataType::List(_), DataType::List(item)) => conform_list(column.as_list(), item),
+        (DataType::LargeList(_) | DataType::FixedSizeList(..), DataType::List(item)) => {
+            let plain = DataType::List(stored_item(column.data_type(), item));
+            let plain = cast(column, &plain)?;
+            conform_list(plain.as_list(), item)
+        }
+        (DataType::List(_) | DataType::FixedSizeList(..), DataType::LargeList(item)) => {
+            let plain = DataType::List(stored_item(column.data_type(), item));
+            let plain = conform_list(cast(column, &plain)?.as_list(), item)?;
+            Ok(cast(&plain, to)?)
+        }
+        _ => conform_values(column, to),
+    }
+}
+
+/// The item of a list as it is stored, under the name that it gets.
+fn stored_item(of: &DataType, item: &FieldRef) -> FieldRef {
+    match of {
+        DataType::List(stored)
+        | DataType::LargeList(stored)
+        | DataType::FixedSizeList(stored, _) => Arc::new(Field::new(
+            item.name(),
+            stored.data_type().clone(),
+            stored.is_nullable(),
+        )),
+        _ => item.clone(),
+    }
+}
+
+fn conform_list(lists: &ListArray, item: &FieldRef) -> Result<ArrayRef, Misfit> {
+    let values = conform_type(lists.values(), item.data_type()).map_err(|misfit| match misfit {
+        Misfit::Value { row: at, value } => {
+            let ends = &lists.offsets()[1..];
+            let row = ends.partition_point(|end| (*end as usize) <= at);
+            Misfit::Value { row, value }
+        }
+        other => other,
+    })?;
+    Ok(Arc::new(ListArray::try_new(
+        item.clone(),
+        lists.offsets().clone(),
+        values,
+        lists.nulls().cloned(),
+    )?))
+}
+
+fn conform_struct(column: &ArrayRef, fields: &Fields) -> Result<ArrayRef, Misfit> {
+    let stored = column.as_struct();
+    let columns = fields
+        .iter()
+        .map(|field| match stored.column_by_name(field.name()) {
+            Some(column) => conform_type(column, field.data_type()),
+            None => Ok(new_null_array(field.data_type(), stored.len())),
+        })
+        .collect::<Result<Vec<_>, Misfit>>()?;
+    Ok(Arc::new(StructArray::try_new_with_length(
+        fields.clone(),
+        columns,
+        stored.nulls().cloned(),
+        stored.len(),
+    )?))
+}
+
+/// Keys and values of a map, whose names differ from writer to writer.
+fn conform_by_position(column: &ArrayRef, fields: &Fields) -> Result<StructArray, Misfit> {
+    let stored = column.as_struct();
+    let columns = fields
+        .iter()
+        .zip(stored.columns())
+        .map(|(field, column)| conform_type(column, field.data_type()))
+        .collect::<Result<Vec<_>, Misfit>>()?;
+    Ok(StructArray::try_new_with_length(
+        fields.clone(),
+        columns,
+        stored.nulls().cloned(),
+        stored.len(),
+    )?)
+}
+
+fn conform_values(column: &ArrayRef, to: &DataType) -> Result<ArrayRef, Misfit> {
+    let lenient = CastOptions {
+        safe: true,
+        ..CastOptions::default()
+    };
+    let is_far = matches!(
+        (column.data_type(), to),
+        (
+            DataType::Date32,
+            DataType::Timestamp(TimeUnit::Nanosecond, None)
+        )
+    );
+    let conformed = if is_far {
+        // Straight from days to nanoseconds, what is too far wraps.
+        let microseconds = DataType::Timestamp(TimeUnit::Microsecond, None);
+        cast_with_options(&cast(column, &microseconds)?, to, &lenient)?
+    } else {
+        cast_with_options(column, to, &lenient)?
+    };
+    if conformed.null_count() > column.null_count() {
+        let lost = (0..column.len()).find(|row| column.is_valid(*row) && conformed.is_null(*row));
+        return Err(misfit(column, lost.unwrap_or(0))?);
+    }
+    if column.data_type().is_integer() && to.is_floating() {
+        // Floats round large integers, and are others when they come back.
+        let back = cast_with_options(&conformed, column.data_type(), &lenient)?;
+        let changed = distinct(&back, column)?;
+        if let Some(row) = (0..changed.len()).find(|row| changed.value(*row)) {
+            return Err(misfit(column, row)?);
+        }
+    }
+    Ok(conformed)
+}
+
+fn misfit(column: &ArrayRef, row: usize) -> Result<Misfit, Misfit> {
+    let value = array_value_to_string(column, row)?;
+    Ok(Misfit::Value { row, value })
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{
+        Date32Array, FixedSizeListArray, Int32Array, Int64Array, StringArray,
+        TimestampMicrosecondArray, TimestampMillisecondArray,
+    };
+    use arrow::datatypes::{Int32Type, Int64Type};
+
+    use super::*;
+
+    fn conformed(column: ArrayRef, to: DataType) -> Result<ArrayRef> {
+        conform(&column, &Field::new("c", to, true), "f", 10)
+    }
+
+    #[test]
+    fn a_value_that_would_change_is_a_fault_with_its_row() {
+        let ns = DataType::Timestamp(TimeUnit::Nanosecond, None);
+        let far: [(ArrayRef, DataType, &str); 4] = [
+            (
+                Arc::new(Int64Array::from(vec![1 << 53, (1 << 53) + 1])),
+                DataType::Float64,
+                "9007199254740993",
+            ),
+            (
+                Arc::new(Int64Array::from(vec![0, i64::MAX])),
+                DataType::Float64,
+                "9223372036854775807",
+            ),
+            (
+                Arc::new(TimestampMicrosecondArray::from(vec![
+                    0,
+                    253_402_214_400_000_000,
+                ])),
+                ns.clone(),
+                "9999-12-31",
+            ),
+            (
+                Arc::new(Date32Array::from(vec![0, 2_932_896])),
+                ns.clone(),
+                "9999-12-31",
+            ),
+        ];
+        for (column, to, value) in far {
+            let fault = conformed(column, to).unwrap_err();
+            assert!(fault.message().contains(value), "{}", fault.message());
+            assert_eq!(fault.site().rows, [11]);
+            assert_eq!(fault.site().file.as_deref(), Some("f"));
+        }
+        let times: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![Some(1), None]));
+        let times = conformed(times, ns).unwrap();
+        assert_eq!(
+            cast(&times, &DataType::Int64)
+                .unwrap()
+                .as_primitive::<Int64Type>()
+                .value(0),
+            1_000_000
+        );
+    }
+
+    #[test]
+    fn nested_columns_are_conformed_at_every_depth() {
+        let item = |of: DataType, nullable| Arc::new(Field::new("element", of, nullable));
+        let lists = ListArray::from_iter_primitive::<Int32Type, _, _>([
+            Some(vec![Some(1), Some(2)]),
+            None,
+            Some(vec![]),
+        ]);
+        let to = DataType::List(item(DataType::Int64, true));
+        let wide = conformed(Arc::new(lists.clone()), to.clone()).unwrap();
+        assert_eq!(wide.data_type(), &to);
+        assert_eq!(
+            wide.as_list::<i32>()
+                .value(0)
+                .as_primitive::<Int64Type>()
+                .values(),
+            &[1, 2]
+        );
+        assert!(wide.is_null(1));
+        let vectors = FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>(
+            [Some(vec![Some(3), Some(4)])],
+            2,
+        );
+        let wide = conformed(Arc::new(vectors), to).unwrap();
+        assert_eq!(
+            wide.as_list::<i32>()
+                .value(0)
+                .as_primitive::<Int64Type>()
+                .values(),
+            &[3, 4]
+        );
+        let stored = StructArray::from(vec![
+            (
+                Arc::new(Field::new("y", DataType::Utf8, true)),
+                Arc::new(StringArray::from(vec!["a"])) as ArrayRef,
+            ),
+            (
+                Arc::new(Field::new("x", DataType::Int32, false)),
+                Arc::new(Int32Array::from(vec![7])) as ArrayRef,
+            ),
+        ]);
+        let to = DataType::Struct(Fields::from(vec![
+            Field::new("x", DataType::Int64, true),
+            Field::new("z", DataType::Date32, true),
+            Field::new("y", DataType::Utf8, true),
+        ]));
+        let wide = conformed(Arc::new(stored), to.clone()).unwrap();
+        assert_eq!(wide.data_type(), &to);
+        let wide = wide.as_struct();
+        assert_eq!(wide.column(0).as_primitive::<Int64Type>().value(0), 7);
+        assert!(wide.column(1).is_null(0));
+        assert_eq!(wide.column(2).as_string::<i32>().value(0), "a");
+        let far = ListArray::from_iter_primitive::<Int64Type, _, _>([
+            Some(vec![Some(1)]),
+            Some(vec![]),
+            Some(vec![Some(2), Some(i64::MAX)]),
+        ]);
+        let fault = conformed(Arc::new(far), DataType::List(item(DataType::Float64, true)));
+        assert_eq!(fault.unwrap_err().site().rows, [12]);
+    }
+}
