@@ -44,8 +44,8 @@ impl CsvDialect {
 /// The dialect of the files of a path, by the first of them.
 pub fn sniff_csv(io: &StorageClient, path: &str) -> Result<CsvDialect> {
     let source = CsvSource::at(path);
-    let files = list_files(io, &RowFormat::paths(&source), source.endings())?;
-    let Some(first) = files.first() else {
+    let listing = list_files(io, &RowFormat::paths(&source), &source.marks())?;
+    let Some(first) = listing.files.first() else {
         return Ok(CsvDialect::default());
     };
     let file = rows::open(io, first)?;

@@ -281,7 +281,6 @@ impl Join {
                 condition: None,
                 learning: false,
                 reason: self.removal_reason(),
-                valued: if anti { Vec::new() } else { vec![row.clone()] },
             }));
         }
         ops.extend(
@@ -319,7 +318,6 @@ impl Join {
                 condition: None,
                 learning: false,
                 reason: self.removal_reason(),
-                valued: Vec::new(),
             }));
         }
         Ok(ops)

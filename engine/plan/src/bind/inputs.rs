@@ -13,9 +13,7 @@ use super::assumed::{MendedBinding, NamedTable, bind_with_assumptions};
 use crate::bind_faults::{BindResult, BindStop, ColumnDoubt, field_location};
 use crate::column_selector::unknown_column;
 use crate::label_horizon::LabelHorizon;
-use crate::{
-    BaseDataset, BoundOp, FutureFlow, GatherBy, GatherOp, NodeFlow, PlanOp, SeriesColumns,
-};
+use crate::{BaseDataset, BoundOp, FutureFlow, GatherBy, GatherOp, NodeFlow, PlanOp};
 
 impl PipelineBinder<'_> {
     pub(super) fn union(
