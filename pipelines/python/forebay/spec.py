@@ -46,6 +46,7 @@ __all__ = [
     "ColumnSelector",
     "ColumnType",
     "ColumnTypes",
+    "ConditionalFilter",
     "ConstantValue",
     "CsvSink",
     "CsvSource",
@@ -79,6 +80,7 @@ __all__ = [
     "FeedSeries",
     "FillForward",
     "FilterRows",
+    "FilterScope",
     "FloatType",
     "ForecastFormat",
     "ForecastStrategy",
@@ -850,7 +852,20 @@ FillForward = TypedDict(
 )
 
 
-FilterRows: TypeAlias = "str"
+FilterRows: TypeAlias = "str | ConditionalFilter"
+
+
+ConditionalFilter = TypedDict(
+    "ConditionalFilter",
+    {
+        "sql": "Required[str]",
+        "when": "FilterScope",
+    },
+    total=False,
+)
+
+
+FilterScope: TypeAlias = "Literal['always', 'learning']"
 
 
 FutureRows = TypedDict(
