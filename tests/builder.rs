@@ -81,7 +81,7 @@ fn readme_pipeline() -> Result<Pipeline> {
     let features = pipeline
         .step("features", &demand)
         .fit_on("train")
-        .apply(filter("qty IS NOT NULL"))
+        .apply(filter("qty IS NOT NULL").when(FilterScope::Learning))
         .apply(lag(["qty"]).by(["7d", "28d"]))
         .apply(rolling(["qty"]).compute([SeriesStatistic::Mean, SeriesStatistic::Std]).over(["7d", "28d"]).gap("1d"))
         .apply(standardize(["price"]))
@@ -217,6 +217,7 @@ fn every_transform_is_the_same_from_both() {
         ("fill_forward: { columns: [price], limit: 3, gaps: { complete: { every: 1d, fill: zero } } }",
             made(fill_forward(["price"]).limit(3).gaps(GapPolicy::complete_with("1d", GapFill::Zero)))),
         ("filter: qty IS NOT NULL", made(filter("qty IS NOT NULL"))),
+        ("filter: { sql: qty IS NOT NULL, when: learning }", made(filter("qty IS NOT NULL").when(FilterScope::Learning))),
         ("future_rows: { horizon: 28d, every: 1d, carry: [category] }", made(future_rows("28d", "1d").carry(["category"]))),
         ("hash_bucket: { columns: [user_id], buckets: 1000, seed: 3 }", made(hash_bucket(["user_id"], 1000).seed(3))),
         ("impute: { columns: [price], with: { constant: 0.5 }, indicator: true }",

@@ -66,7 +66,7 @@ fn rows_are_applied_with_the_history_that_windows_reach() {
     let lag = "{ lag: { columns: [qty], by: [7d] } }";
     let rolling = "{ rolling: { columns: [qty], compute: [mean], over: [14d], gap: 1d } }";
     let expanding = "{ expanding: { columns: [qty], compute: [mean], gap: 1d } }";
-    let by_rows = "{ lag: { columns: [qty], by: [3] } }";
+    let by_rows = "{ lag: { columns: [qty], by: [3], gaps: count_rows } }";
     let both = format!("{lag}, {rolling}");
     let nested =
         format!("{lag}, {{ rolling: {{ columns: [qty_lag_7d], compute: [mean], over: [14d] }} }}");
@@ -260,7 +260,7 @@ fn new_rows_lack_the_label_and_belong_to_no_part() {
         "version: 1\nname: churn\nsources:\n  c:\n    csv:\n      path: learned.csv\n      delimiter: \";\"\n      columns: { id: int64, x: float64, y: int64 }\n\
          steps:\n  clean: { from: c, do: [ { dedupe: {} } ] }\n  f:\n    from: clean\n    fit_on: train\n    do:\n      - filter: { sql: \"y IS NOT NULL\", when: learning }\n      - standardize: { columns: [x] }\n\
          split: { train: \"id % 10 < 8\", validation: \"id % 10 >= 8\" }\n\
-         sinks:\n  model: { from: f, train: { model: logistic, loss: logistic, label: y, dense: [x], epochs: 1, path: model } }\n  train: { from: f, split: train, parquet: { path: train } }\n",
+         sinks:\n  model: { from: f, train: { model: logistic, label: y, dense: [x], epochs: 1, path: model } }\n  train: { from: f, split: train, parquet: { path: train } }\n",
     );
     let run = dir.forebay(&["run", "spec.yaml", "--json"]).expect(0);
     let path = artifact(&run);

@@ -208,20 +208,24 @@ impl ServedHistory<'_> {
             "{written} lack history: windows ({}) reach back {reach} in `{source}`, and its given rows begin at {begin}",
             steps.join(", ")
         );
-        let from = match is_future {
-            true => String::new(),
-            false => format!(" --rows-from {}", time_text(*written_from, &range.field)?),
+        let given_too = if *is_future || self.interval.is_some() {
+            format!("`--source {source}=HISTORY`")
+        } else {
+            let from = time_text(*written_from, &range.field)?;
+            format!(
+                "`--source {source}=HISTORY --rows-from {from}`, which reads the rows before that time and does not \
+                 write them"
+            )
         };
         let hint = format!(
-            "give the earlier rows, too: `--source {source}=HISTORY{from}`; rows before that time are read and not \
-             written. If the given rows are all that there is of their series, add `--whole-history`. In Python: \
-             `rows_from`, `whole_history`"
+            "give the earlier rows, too: {given_too}. If the given rows are all that there is of their series, add \
+             `--whole-history`. In Python: `rows_from`, `whole_history`"
         );
         let mut fault = Fault::new(codes::NO_HISTORY, message).hint(hint);
         if let HistoryReach::Ticks(length) = history.reach {
             let ticks = (i128::from(length) + tick - 1).div_euclid(*tick);
             let first_whole = i64::try_from(i128::from(range.min) + ticks).unwrap_or(i64::MAX);
-            if first_whole <= range.max && !is_future {
+            if first_whole <= range.max && !is_future && self.interval.is_none() {
                 let first_whole = time_text(first_whole, &range.field)?;
                 fault = fault.note(format!(
                     "rows from {first_whole} on have their history: `--rows-from {first_whole}` writes those"

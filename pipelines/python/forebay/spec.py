@@ -46,6 +46,7 @@ __all__ = [
     "ColumnSelector",
     "ColumnType",
     "ColumnTypes",
+    "ConditionalFilter",
     "ConstantValue",
     "CsvSink",
     "CsvSource",
@@ -80,6 +81,7 @@ __all__ = [
     "FeedSeries",
     "FillForward",
     "FilterRows",
+    "FilterScope",
     "FloatType",
     "ForecastFormat",
     "ForecastStrategy",
@@ -865,7 +867,20 @@ FillForward = TypedDict(
 )
 
 
-FilterRows: TypeAlias = "str"
+FilterRows: TypeAlias = "str | ConditionalFilter"
+
+
+ConditionalFilter = TypedDict(
+    "ConditionalFilter",
+    {
+        "sql": "Required[str]",
+        "when": "FilterScope",
+    },
+    total=False,
+)
+
+
+FilterScope: TypeAlias = "Literal['always', 'learning']"
 
 
 FutureRows = TypedDict(

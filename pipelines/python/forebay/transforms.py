@@ -520,6 +520,11 @@ def filter(
     Columns stay as they are. Learns nothing, holds nothing. NaN compares as in SQL: it equals itself and is above
     all numbers; -0.0 equals 0.0. Removed rows are counted as `filtered`.
 
+    A condition about the label is for learning alone: `filter: { sql: "qty IS NOT NULL", when: learning }`. `run`,
+    `fit` and feeds apply it. Rows that are scored have no label yet: `apply`, `predict`, rows of the future and
+    loaded artifacts keep them. Rows that are only history are filtered there, too, so that windows see what they
+    saw in the run.
+
     value: What the language has under the name.
     """
     return alone("filter", value)

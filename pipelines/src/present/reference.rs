@@ -99,8 +99,11 @@ fn section(text: &mut String, schema: &Value, title: &str, definition: &str, abo
             let body = resolved(schema, choice);
             let _ = write!(
                 text,
-                "\n#### `model`: {}\n",
-                type_of(schema, &body["properties"]["model"])
+                "\n#### {}\n",
+                match body["properties"].get("model") {
+                    Some(model) => format!("`model`: {}", type_of(schema, model)),
+                    None => "As a map".to_owned(),
+                }
             );
             let _ = write!(
                 text,
