@@ -88,7 +88,7 @@ fn readme_pipeline() -> Result<Pipeline> {
         .apply(vocabulary(["item_id", "store_id"]).min_count(5).oov_buckets(1));
     pipeline.split([("train", "date <  DATE '2016-04-25'"), ("validation", "date >= DATE '2016-04-25'")]);
     pipeline.sink("table", &features, ParquetSink::at("out/features"));
-    pipeline.train("net", &features, TrainConfig::new(ModelKind::Mlp).label("qty").epochs(2).path("out/net"));
+    pipeline.train("net", &features, TrainConfig::new(ModelKind::Mlp).label("qty").missing(0.0).epochs(2).path("out/net"));
     // and ends here.
     pipeline.build()
 }
