@@ -490,7 +490,7 @@ fn leakage_is_refused_with_its_path() {
         .expect(78);
     let expected = "\
 error[FB0115]: `id` in sink `table` uses data that is known too late: `qty` is predicted 2d ahead; `id` (demand)
-  --> spec.yaml:20:3
+  --> spec.yaml:21:3
    |
 20 |   table: { from: features, parquet: { path: out } }
    |   ^^^^^
@@ -499,7 +499,7 @@ note: its data ends with its row, and has to end 2d before
 
 error[FB0115]: `units_lag_1d` in sink `table` uses data that is known too late: `qty` is predicted 2d ahead; \
 `units_lag_1d` (features.lag) <- `units` (demand)
-  --> spec.yaml:20:3
+  --> spec.yaml:21:3
    |
 20 |   table: { from: features, parquet: { path: out } }
    |   ^^^^^
