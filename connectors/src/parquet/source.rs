@@ -53,6 +53,21 @@ fn clear_unmatched_extents(facts: &mut FooterSummary, watch: &[String], in_files
     }
 }
 
+/// The fault for a wanted column that no file has, with a hint at what all of them have.
+fn unknown_column_fault<'f>(
+    files: impl Iterator<Item = &'f FooterSummary>,
+    partitions: &[FieldRef],
+    wanted: Option<&[String]>,
+) -> Option<Fault> {
+    let mut all: Vec<FieldRef> = partitions.to_vec();
+    for field in files.flat_map(|file| &file.fields) {
+        if all.iter().all(|known| known.name() != field.name()) {
+            all.push(field.clone());
+        }
+    }
+    select_columns(all, wanted, "the files have").err()
+}
+
 /// Whether reading from the middle of a row group skips the pages before. Without an index, pages of repeated values do
 /// not tell their rows, and columns in a remote store are fetched whole.
 fn can_skip(
@@ -245,7 +260,11 @@ impl Source for ParquetReader {
             .cloned()
             .collect();
         let all = in_files.iter().chain(&partitions).cloned().collect();
-        let fields = select_columns(all, self.config.columns.as_deref(), "the files have")?;
+        let wanted = self.config.columns.as_deref();
+        let fields = select_columns(all, wanted, "the files have").map_err(|fault| {
+            let facts = found.iter().map(|(_, facts)| facts);
+            unknown_column_fault(facts, &partitions, wanted).unwrap_or(fault)
+        })?;
         let bytes_of =
             |field: &FieldRef| match partitions.iter().any(|of| of.name() == field.name()) {
                 true => 0,

@@ -19,3 +19,4 @@ mod real;
 mod ring;
 mod s3;
 mod texts;
+mod types;

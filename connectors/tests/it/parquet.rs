@@ -388,7 +388,7 @@ fn differing_files_are_listed_and_policies_accept_them() {
     assert_eq!(
         table,
         [
-            "b.parquet: column `x` is Int64, expected Int32",
+            "b.parquet: column `x` is Int64, expected Int32 (`widening` takes both)",
             "c.parquet: column `y` is missing"
         ]
     );
