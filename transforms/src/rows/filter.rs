@@ -26,7 +26,7 @@ impl Transform for FilterRows {
         Ok(vec![PlanOp::Keep(FilterOp {
             reads: condition.reads,
             kernel: condition.kernel,
-            condition: Some(condition.logical),
+            condition: condition.logical,
         })])
     }
 }
