@@ -1,6 +1,6 @@
 //! Conversations with the program: exit codes, standard output, standard error.
 
-use crate::support::{TestDirectory, ready_made};
+use crate::support::{ProgramOutput, TestDirectory, ready_made};
 
 #[test]
 fn usage_mistakes_exit_64() {
@@ -16,10 +16,106 @@ fn usage_mistakes_exit_64() {
         assert!(!call.stderr.is_empty());
     }
     let spec = ready_made("demand.yaml");
-    shop.forebay(&["run", &spec, "--memory", "1MiB"]).expect(64);
-    shop.forebay(&["run", &spec, "--threads", "0"]).expect(64);
+    for (options, reason) in [
+        (&["--memory", "1MiB"][..], "at least"),
+        (&["--threads", "0"], "between 1 and 1024"),
+        (&["--threads", "100000"], "between 1 and 1024"),
+        (&["--threads", "18446744073709551615"], "between 1 and 1024"),
+        (&["--local-workers", "100000"], "more than 256"),
+        (
+            &["--local-workers", "18446744073709551615"],
+            "more than 256",
+        ),
+        (
+            &["--memory", "128MiB", "--local-workers", "2"],
+            "each of 2 local workers and the coordinator gets 42 MiB",
+        ),
+    ] {
+        let args = [&["run", spec.as_str()], options].concat();
+        let call = shop.forebay(&args).expect(64);
+        assert!(
+            call.stderr.contains(reason),
+            "{options:?} says\n{}",
+            call.stderr
+        );
+    }
     shop.forebay(&["--help"]).expect(0);
     shop.forebay(&["--version"]).expect(0);
+}
+
+/// Expressions that a program wrote: long chains are computed by every kind of process, longer ones refused.
+#[test]
+fn long_expressions_run_or_are_refused() {
+    let shop = TestDirectory::new();
+    shop.demand("data", 5_000);
+    let spec = |terms: usize| {
+        let terms: Vec<String> = (0..terms).map(|term| format!("qty = {term}")).collect();
+        shop.write(
+            "long.yaml",
+            &format!(
+                "version: 1\nname: long\nsources: {{ a: {{ parquet: {{ path: data }} }} }}\nsteps: {{ f: {{ from: a, do: [ {{ filter: \"{}\" }} ] }} }}\nsinks: {{ t: {{ from: f, parquet: {{ path: out }} }} }}\n",
+                terms.join(" OR ")
+            ),
+        )
+    };
+    spec(480);
+    shop.forebay(&["check", "long.yaml"]).expect(0);
+    shop.forebay(&["run", "long.yaml", "--state", "state"])
+        .expect(0);
+    let rows = shop.visible("out").num_rows();
+    assert!(rows > 0);
+    let workers = [
+        "run",
+        "long.yaml",
+        "--state",
+        "other",
+        "--local-workers",
+        "2",
+    ];
+    shop.forebay(&workers).expect(0);
+    assert_eq!(shop.visible("out").num_rows(), rows);
+    for terms in [900, 20_000] {
+        spec(terms);
+        let call = shop.forebay(&["check", "long.yaml"]).expect(78);
+        assert!(call.stderr.contains("FB0110") && call.stderr.contains("IN (...)"));
+    }
+}
+
+/// Passwords and signatures in URLs of the environment stay out of everything that is printed.
+#[test]
+fn secrets_of_urls_are_never_printed() {
+    let shop = TestDirectory::new();
+    shop.write(
+        "s3.yaml",
+        "version: 1\nname: s\nsources: { a: { parquet: { path: \"s3://bucket/data\" } } }\nsinks: { t: { from: a, parquet: { path: out } } }\n",
+    );
+    let calls: [&[&str]; 4] = [
+        &["doctor"],
+        &["check", "s3.yaml"],
+        &["run", "s3.yaml", "--json"],
+        &["profile", "s3://bucket/data"],
+    ];
+    for args in calls {
+        // Port 9 of this machine refuses connections.
+        let mut command = shop.command(args);
+        command
+            .env(
+                "AWS_ENDPOINT_URL",
+                "http://planted-user:planted-word@127.0.0.1:9/",
+            )
+            .env("AWS_ACCESS_KEY_ID", "key")
+            .env("AWS_SECRET_ACCESS_KEY", "planted-secret")
+            .env(
+                "MLFLOW_TRACKING_URI",
+                "http://planted-user:planted-word@127.0.0.1:9/",
+            )
+            .env("FOREBAY_RETRY_SECONDS", "0")
+            .env("RUST_LOG", "trace");
+        let call: ProgramOutput = command.watched().into();
+        for text in [&call.stdout, &call.stderr] {
+            assert!(!text.contains("planted-"), "{args:?} printed\n{text}");
+        }
+    }
 }
 
 #[test]

@@ -1,9 +1,98 @@
 //! The memory allocator of the program and of the Python package. A Rust program has it where it declares a
 //! static [`Allocator`] as its `#[global_allocator]`, and calls [`prepare`] first of all.
 
+use std::alloc::{GlobalAlloc, Layout};
+use std::fs::File;
+use std::io::Write;
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use forebay_model::{Fault, Result, codes};
+use mimalloc::MiMalloc;
+use signal_hook::consts::SIGABRT;
+
 /// The allocator, mimalloc's. Buffers of rows and pages come and go with every chunk; the C library's
 /// allocator gives many of them back to the system at once, and pays a page fault for every 4 KiB anew.
-pub use mimalloc::MiMalloc as Allocator;
+pub struct Allocator;
+
+/// Bytes of the last request that the system refused; 0 before the first.
+static REFUSED_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Longest sentence about refused memory, in bytes.
+const SENTENCE_BYTES_MAX: usize = 256;
+
+impl Allocator {
+    /// Keeps the size of a refused request. A caller may go on without the memory; one that cannot aborts the process.
+    fn checked(memory: *mut u8, bytes: usize) -> *mut u8 {
+        if memory.is_null() {
+            REFUSED_BYTES.store(bytes, Ordering::Relaxed);
+        }
+        memory
+    }
+}
+
+// SAFETY: each method hands its arguments to mimalloc and returns its answer.
+#[allow(unsafe_code, reason = "an allocator is unsafe to implement")]
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`.
+        let memory = unsafe { MiMalloc.alloc(layout) };
+        Allocator::checked(memory, layout.size())
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`.
+        let memory = unsafe { MiMalloc.alloc_zeroed(layout) };
+        Allocator::checked(memory, layout.size())
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`.
+        unsafe { MiMalloc.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`.
+        let moved = unsafe { MiMalloc.realloc(memory, layout, bytes) };
+        Allocator::checked(moved, bytes)
+    }
+}
+
+/// Makes an abort for want of memory a sentence and an exit code. Outputs are published in one step, so that a process
+/// that ends here leaves none half written.
+pub(crate) fn name_refused_memory() -> Result<()> {
+    // SAFETY: the action reads a number, writes to a descriptor and ends the process. It allocates nothing and takes no
+    // lock.
+    #[allow(unsafe_code, reason = "a signal handler is unsafe to register")]
+    let registered =
+        unsafe { signal_hook::low_level::register(SIGABRT, end_if_memory_was_refused) };
+    registered
+        .map(|_| ())
+        .map_err(|error| Fault::new(codes::STORAGE, "a signal cannot be handled").cause(error))
+}
+
+fn end_if_memory_was_refused() {
+    let bytes = REFUSED_BYTES.load(Ordering::Relaxed);
+    if bytes == 0 {
+        return;
+    }
+    let mut sentence = [0; SENTENCE_BYTES_MAX];
+    let mut unwritten = &mut sentence[..];
+    // A sentence that does not fit is cut.
+    let _ = writeln!(
+        unwritten,
+        "\nerror[{}]: the system gave no memory for {bytes} bytes\nhint: lower --memory or --threads, or raise the limit of the system (`ulimit -v`)",
+        codes::MEMORY.name
+    );
+    let written = SENTENCE_BYTES_MAX - unwritten.len();
+    // SAFETY: the descriptor is open, and is not closed here.
+    #[allow(unsafe_code, reason = "standard error without its lock")]
+    let mut stderr = ManuallyDrop::new(unsafe { File::from_raw_fd(2) });
+    // The process ends in any case.
+    let _ = stderr.write_all(&sentence[..written]);
+    signal_hook::low_level::exit(i32::from(codes::MEMORY.exit_code()));
+}
 
 /// For how many milliseconds freed memory is kept for use again: the next step of a run needs it. mimalloc gives whole
 /// regions back after ten times as long.

@@ -7,6 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::{Deserialize, Serialize};
 
+use crate::secrets::hide_secrets;
+
 /// `Result` with a [`Fault`].
 pub type Result<T, E = Fault> = std::result::Result<T, E>;
 
@@ -299,10 +301,11 @@ pub struct Fault(Box<FaultDetails>);
 impl Fault {
     /// A fault with its code and one sentence, lower case, without a full stop.
     pub fn new(code: FaultCode, message: impl Into<String>) -> Self {
+        let message = message.into();
         Fault(Box::new(FaultDetails {
             code,
             site: FaultSite::default(),
-            message: message.into(),
+            message: hide_secrets(&message).into_owned(),
             hint: None,
             notes: Vec::new(),
             related: Vec::new(),
@@ -419,9 +422,9 @@ impl Fault {
         self
     }
 
-    /// Sets the underlying error.
+    /// Sets the underlying error. One whose text holds a password or a signature becomes text without it.
     pub fn cause(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        self.0.cause = Some(cause.into());
+        self.0.cause = Some(without_secrets(cause.into()));
         self
     }
 
@@ -689,6 +692,51 @@ impl From<arrow::error::ArrowError> for Fault {
         };
         Fault::new(code, "a column could not be computed").cause(error)
     }
+}
+
+/// An error and its causes as texts, in the place of errors that show secrets.
+#[derive(Debug)]
+struct RedactedError {
+    text: String,
+    source: Option<Box<RedactedError>>,
+}
+
+impl RedactedError {
+    fn new(error: &(dyn Error + 'static)) -> RedactedError {
+        RedactedError {
+            text: hide_secrets(&error.to_string()).into_owned(),
+            source: error
+                .source()
+                .map(|source| Box::new(RedactedError::new(source))),
+        }
+    }
+}
+
+impl fmt::Display for RedactedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Error for RedactedError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source
+            .as_deref()
+            .map(|source| source as &(dyn Error + 'static))
+    }
+}
+
+/// The error itself, or its texts where one of them shows a secret.
+fn without_secrets(error: Box<dyn Error + Send + Sync>) -> Box<dyn Error + Send + Sync> {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error.as_ref());
+    while let Some(part) = next {
+        let text = part.to_string();
+        if hide_secrets(&text) != text {
+            return Box::new(RedactedError::new(error.as_ref()));
+        }
+        next = part.source();
+    }
+    error
 }
 
 /// The I/O error among an error and its causes, if there is one.

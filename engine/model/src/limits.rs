@@ -16,6 +16,12 @@ pub const SPAN_FILES_MAX: usize = 256;
 /// Most spans of one dataset: the plan holds them all in memory (about 200 bytes each).
 pub const SPANS_MAX: usize = 1_000_000;
 
+/// Most threads of a process: more are a mistake, and each takes memory.
+pub const THREADS_MAX: usize = 1024;
+
+/// Most worker processes that a run starts on its own machine.
+pub const LOCAL_WORKERS_MAX: usize = 256;
+
 /// Most bytes of a spec: specs are written by people.
 pub const SPEC_BYTES_MAX: usize = 4 << 20;
 

@@ -17,12 +17,18 @@ use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use forebay_model::{Fault, Result, codes, contains_floats, logical_type};
 
 use crate::canonical_floats::{canonical_key, canonical_key_in};
+use crate::expression_depth::{checked_levels, with_planning_stack};
+use crate::plan_size::refuse_large_plan;
 use crate::sql_faults::{query_fault, shown};
 use crate::{GatherBy, GatherOp, QueryPlan, SqlCompiler};
 
 impl SqlCompiler {
     /// Names of the tables in a query.
     pub fn tables(&self, query: &str) -> Result<Vec<String>> {
+        with_planning_stack(query.len(), || self.table_names(query))
+    }
+
+    fn table_names(&self, query: &str) -> Result<Vec<String>> {
         let state = self.context().state();
         let statement = self.statement(query)?;
         let tables = state
@@ -44,6 +50,8 @@ impl SqlCompiler {
         let reads = match &statement {
             Statement::Statement(parsed) => match parsed.as_ref() {
                 ast::Statement::Query(parsed) => {
+                    checked_levels(parsed.as_ref(), query)?;
+                    refuse_large_plan(parsed.as_ref(), query)?;
                     self.refuse_unstable(parsed.as_ref(), query)?;
                     parsed.visit(&mut ReadOnlyVisitor).is_continue()
                 }
@@ -62,6 +70,10 @@ impl SqlCompiler {
     /// without it, are ordered by all columns, so that the result is deterministic. Sums, means and variances of
     /// floats use the exact aggregates set by `with_exact_aggregates`. Like all statistics here, they ignore NaN.
     pub fn query(&self, query: &str, tables: &BTreeMap<String, SchemaRef>) -> Result<GatherOp> {
+        with_planning_stack(query.len(), || self.compile_query(query, tables))
+    }
+
+    fn compile_query(&self, query: &str, tables: &BTreeMap<String, SchemaRef>) -> Result<GatherOp> {
         let fault = |error| query_fault(query, &error);
         let context = self.context().state().clone();
         let session = datafusion::prelude::SessionContext::new_with_state(context);

@@ -144,7 +144,10 @@ fn split_cells(
     let mut compiled = Vec::new();
     for (_, text) in conditions {
         let expression = sql.condition(text, schema)?;
-        let simple = sql.simplify(&expression.logical, schema)?;
+        let Some(logical) = &expression.logical else {
+            return Ok(None);
+        };
+        let simple = sql.simplify(logical, schema)?;
         if !collect_constants(&simple, &mut columns, &mut constants) {
             return Ok(None);
         }

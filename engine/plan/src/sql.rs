@@ -20,7 +20,11 @@ use datafusion::prelude::SessionConfig;
 use datafusion::sql::sqlparser::ast::{self, Visit, visit_expressions};
 use forebay_model::{Fault, Result, canonical_keys, codes, logical_type};
 
+use crate::bounded_functions::register_bounded;
 use crate::canonical_floats::canonical_key_function;
+use crate::expression_depth::{
+    checked_levels, is_shallow, with_evaluation_stack, with_planning_stack,
+};
 use crate::nan_comparison::canonicalize_nan;
 use crate::sql_faults::{data_type_words, expression_fault};
 use crate::time_shift::shifted_column;
@@ -48,8 +52,8 @@ pub struct CompiledExpression {
     pub field: Field,
     /// Computes one column.
     pub kernel: ColumnKernel,
-    /// The logical expression, for pruning.
-    pub logical: Expr,
+    /// The logical expression, for pruning. `None` if it is too deep for the stack of a thread that walks it.
+    pub logical: Option<Expr>,
     /// The column of times that it moves, where it does nothing else.
     pub moved: Option<MovedTime>,
 }
@@ -57,9 +61,13 @@ pub struct CompiledExpression {
 impl SqlCompiler {
     /// Parses, resolves and types an expression.
     pub fn expression(&self, text: &str, schema: &Schema) -> Result<CompiledExpression> {
+        with_planning_stack(text.len(), || self.compile_expression(text, schema))
+    }
+
+    fn compile_expression(&self, text: &str, schema: &Schema) -> Result<CompiledExpression> {
         let fault = |error: DataFusionError| expression_fault(text, schema, &error);
         let all = DFSchema::try_from(schema.clone()).map_err(fault)?;
-        self.parses(text)?;
+        let levels = self.parsed_levels(text)?;
         let logical = self.context().parse_sql_expr(text, &all).map_err(fault)?;
         let moved = shifted_column(&logical, &all).map(|shifted| MovedTime {
             from: shifted.column.name,
@@ -106,31 +114,12 @@ impl SqlCompiler {
                 .collect::<Result<Vec<_>>>()?;
             let options = RecordBatchOptions::new().with_row_count(Some(rows));
             let batch = RecordBatch::try_new_with_options(open.clone(), columns, &options)?;
-            let value = physical
-                .evaluate(&batch)
-                .and_then(|value| value.into_array(rows));
-            let value = value.map_err(|error| {
-                let reason = error.to_string();
-                let (code, hint) = if reason.contains("Divide by zero") {
-                    (
-                        codes::OVERFLOW,
-                        "filter such rows, or divide by `nullif(..., 0)`, which gives null",
-                    )
-                } else if reason.contains("verflow") {
-                    (
-                        codes::OVERFLOW,
-                        "compute with a wider type, such as `cast(... as double)`",
-                    )
-                } else {
-                    (
-                        codes::BAD_ROW,
-                        "filter such rows, or use `try_cast`, which gives null",
-                    )
-                };
-                Fault::new(code, format!("`{text}` cannot be computed"))
-                    .hint(hint)
-                    .cause(error)
-            })?;
+            let evaluate = || {
+                let value = physical.evaluate(&batch);
+                let array = value.and_then(|value| value.into_array(rows));
+                array.map_err(|error| evaluation_fault(&text, error))
+            };
+            let value = with_evaluation_stack(levels, evaluate)?;
             Ok(vec![to_type(&value, &wanted)?])
         });
         Ok(CompiledExpression {
@@ -141,7 +130,7 @@ impl SqlCompiler {
                 .collect(),
             field,
             kernel,
-            logical,
+            logical: is_shallow(levels).then_some(logical),
             moved,
         })
     }
@@ -188,6 +177,11 @@ impl SqlCompiler {
 
     /// Checks that the text is a single SQL expression, without resolving columns.
     pub fn parses(&self, text: &str) -> Result<()> {
+        with_planning_stack(text.len(), || self.parsed_levels(text).map(|_| ()))
+    }
+
+    /// Levels of the expression that the text is; anything but a single deterministic expression is a fault.
+    fn parsed_levels(&self, text: &str) -> Result<usize> {
         let options = self.context().copied_config();
         let dialect = options.options().sql_parser.dialect;
         if let Some((name, _)) = text.split_once(": ")
@@ -203,7 +197,9 @@ impl SqlCompiler {
         }
         let parsed = self.context().state().sql_to_expr(text, &dialect);
         let parsed = parsed.map_err(|error| expression_fault(text, &Schema::empty(), &error))?;
-        self.refuse_unstable(&parsed, text)
+        let levels = checked_levels(&parsed, text)?;
+        self.refuse_unstable(&parsed, text)?;
+        Ok(levels)
     }
 
     /// Refuses calls of functions whose result changes between calls or runs.
@@ -264,6 +260,7 @@ impl SqlCompiler {
         registry: &mut dyn FunctionRegistry,
     ) -> Result<(), DataFusionError> {
         registry.register_udf(Arc::new(canonical_key_function().clone()))?;
+        register_bounded(registry)?;
         for (_, function) in &self.exact {
             registry.register_udaf(function.clone())?;
         }
@@ -289,9 +286,41 @@ impl SqlCompiler {
             let mut config = SessionConfig::new();
             config.options_mut().sql_parser.enable_ident_normalization = false;
             config.options_mut().sql_parser.map_string_types_to_utf8view = false;
-            SessionContext::new_with_config(config)
+            let mut state = SessionContext::new_with_config(config).state();
+            let bounded = register_bounded(&mut state);
+            debug_assert!(bounded.is_ok(), "{bounded:?}");
+            SessionContext::new_with_state(state)
         })
     }
+}
+
+/// A fault of an expression that met a value for which it has no result.
+fn evaluation_fault(text: &str, error: DataFusionError) -> Fault {
+    let reason = error.to_string();
+    let (code, hint) = if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) {
+        (
+            codes::MEMORY,
+            "make the texts or lists shorter, or read fewer rows at a time with a smaller `--batch-rows`",
+        )
+    } else if reason.contains("Divide by zero") {
+        (
+            codes::OVERFLOW,
+            "filter such rows, or divide by `nullif(..., 0)`, which gives null",
+        )
+    } else if reason.contains("verflow") {
+        (
+            codes::OVERFLOW,
+            "compute with a wider type, such as `cast(... as double)`",
+        )
+    } else {
+        (
+            codes::BAD_ROW,
+            "filter such rows, or use `try_cast`, which gives null",
+        )
+    };
+    Fault::new(code, format!("`{text}` cannot be computed"))
+        .hint(hint)
+        .cause(error)
 }
 
 /// Casts a column; free if it has the type already.

@@ -127,7 +127,7 @@ impl MemoryBudget {
 pub fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * 4096)
+    Some(pages * rustix::param::page_size() as u64)
 }
 
 /// The most resident memory that this process has had; `None` where the system does not tell.

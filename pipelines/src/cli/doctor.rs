@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use forebay_model::Result;
+use forebay_model::{Result, hide_secrets};
 use forebay_storage::{StorageClient, machine_bytes};
 
 use super::options::MachineArgs;
@@ -115,7 +115,7 @@ impl StoreVariables {
     fn describe(&self) -> String {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let endpoint = match std::env::var(self.endpoint) {
-            Ok(url) if !url.is_empty() => format!("endpoint {url}"),
+            Ok(url) if !url.is_empty() => format!("endpoint {}", hide_secrets(&url)),
             _ => "the default endpoint".to_owned(),
         };
         match self.credentials.iter().find(|name| is_set(name)) {

@@ -1,9 +1,10 @@
 //! Log lines on standard error, as `RUST_LOG` asks for: events of runs (`forebay`), and those of the libraries below, such
 //! as `object_store` and `datafusion`.
 
+use std::io::Write;
 use std::sync::Arc;
 
-use forebay_model::Result;
+use forebay_model::{Result, hide_secrets};
 use forebay_storage::{Event, EventListener};
 use tracing::{Level, enabled, event};
 use tracing_subscriber::filter::Targets;
@@ -32,7 +33,7 @@ pub(super) fn start() -> Result<()> {
         )
     })?;
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
+        .with_writer(|| RedactedStderr)
         .with_ansi(false);
     // Where a program has its own subscriber, that one counts.
     let _ = tracing_subscriber::registry()
@@ -40,6 +41,22 @@ pub(super) fn start() -> Result<()> {
         .with(lines)
         .try_init();
     Ok(())
+}
+
+/// Standard error, without passwords and signatures: libraries log the URLs that they send requests to. The subscriber
+/// writes a whole line at a time.
+struct RedactedStderr;
+
+impl Write for RedactedStderr {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        std::io::stderr().write_all(hide_secrets(&text).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
 }
 
 /// The listener, behind one that logs each event; the same where nothing is logged.

@@ -46,8 +46,8 @@ use forebay_model::{Fault, FaultCode, FaultDomain, Result, codes};
 use forebay_run::RunReport;
 
 pub(crate) use self::options::MetricsArgs;
-use crate::present;
 use crate::present::report::RunReporter;
+use crate::{allocator, present};
 
 /// Exit code of a command line that cannot be understood (sysexits' EX_USAGE).
 const EXIT_USAGE: u8 = 64;
@@ -149,7 +149,10 @@ pub fn run_command_line(arguments: Vec<OsString>) -> ExitCode {
     };
     // A bug must not look like a killed process to schedulers; the panic's own words are out already.
     let done = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        log::start().and_then(|()| run(cli.command))
+        allocator::name_refused_memory()?;
+        signals::keep_running_at_file_size_limit()?;
+        log::start()?;
+        run(cli.command)
     }));
     let done = done.unwrap_or_else(|panic| Err(Fault::panicked(panic.as_ref())));
     match done {

@@ -10,7 +10,7 @@ use forebay_run::PreviewOptions;
 
 use super::options::{RunArgs, SpecArgs};
 use super::usage;
-use crate::present::rows;
+use crate::present::{printable_lines, rows};
 use crate::replace_file::replace_file;
 
 /// Show rows of a step, computed from the first rows of the sources; writes nothing that lasts.
@@ -83,6 +83,10 @@ impl PreviewCommand {
         };
         match &self.out {
             Some(path) => replace_file(path, &bytes, "the rows cannot be written")?,
+            // Rows of Arrow do not come here: a terminal is refused above.
+            None if std::io::stdout().is_terminal() => {
+                super::write_stdout(&printable_lines(&String::from_utf8_lossy(&bytes)))?;
+            }
             None => super::write_stdout_bytes(&bytes)?,
         }
         Ok(ExitCode::SUCCESS)

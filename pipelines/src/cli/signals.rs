@@ -7,13 +7,14 @@
 
 use std::io::{Error as IoError, Read};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use forebay_model::{Fault, Result, codes};
 use forebay_storage::{CancellationToken, scratch};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::low_level::{exit, pipe};
 
@@ -35,6 +36,15 @@ static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 /// Tells how this command says that it was ended.
 pub(crate) fn set_json(is_json: bool) {
     IS_JSON.store(is_json, Ordering::Relaxed);
+}
+
+/// Makes a file beyond the system's size limit an error of the write, and not the end of the process: the signal that
+/// comes first would end it without a sentence.
+pub(crate) fn keep_running_at_file_size_limit() -> Result<()> {
+    let reached = Arc::new(AtomicBool::new(false));
+    flag::register(SIGXFSZ, reached)
+        .map(|_| ())
+        .map_err(|error| Fault::new(codes::STORAGE, "a signal cannot be handled").cause(error))
 }
 
 /// The first signal asks the run to stop, and to keep what is committed; the second ends the process. Where the run does

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use forebay_model::Result;
+use forebay_model::{LOCAL_WORKERS_MAX, MEMORY_BYTES_MIN, Result};
 use forebay_run::{
     Cluster, ClusterOptions, ClusterSecurity, ClusterSize, LocalWorkers, Session, TlsFiles,
 };
@@ -137,6 +137,26 @@ pub(crate) struct WorkersArgs {
     pub security: SecurityArgs,
 }
 
+/// Memory of each of `count` local workers, of which the coordinator has as much.
+fn worker_memory(total: u64, count: usize) -> Result<u64> {
+    let processes = count as u64 + 1;
+    let memory = total / processes;
+    if memory >= MEMORY_BYTES_MIN {
+        return Ok(memory);
+    }
+    let message = format!(
+        "of {} MiB of memory each of {count} local workers and the coordinator gets {} MiB, and needs {} MiB",
+        total >> 20,
+        memory >> 20,
+        MEMORY_BYTES_MIN >> 20
+    );
+    let needed = MEMORY_BYTES_MIN * processes;
+    Err(usage(message).hint(format!(
+        "write `--memory {}MiB`, or start fewer workers",
+        needed >> 20
+    )))
+}
+
 impl WorkersArgs {
     /// The session with workers, if there are to be some, and those that end after it. Worker processes of the session
     /// get further arguments.
@@ -165,11 +185,14 @@ impl WorkersArgs {
                 self.security.security(self.tls_name.clone())?,
             ),
             WorkerSetting::Local(count) => {
+                if count > LOCAL_WORKERS_MAX {
+                    return Err(usage(format!(
+                        "`--local-workers {count}` is more than {LOCAL_WORKERS_MAX}"
+                    )));
+                }
                 let threads = (settings.threads(options.machine.threads)?.value / count).max(1);
-                // One share is the coordinator's.
-                let memory =
-                    settings.memory_bytes(options.machine.memory)?.value / (count as u64 + 1);
-                let memory = settings.memory_bytes(Some(memory))?.value;
+                let total = settings.memory_bytes(options.machine.memory)?.value;
+                let memory = worker_memory(total, count)?;
                 let local = LocalWorkers::start(count, threads, memory, arguments)?;
                 let (addresses, security) = (local.addresses().to_vec(), local.security().clone());
                 (Some(local), addresses, security)

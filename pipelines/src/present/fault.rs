@@ -7,6 +7,7 @@ use std::io::{Read as _, Write as _};
 use anstyle::{AnsiColor, Style};
 use forebay_model::{Fault, FaultSite, SPEC_BYTES_MAX, SpecLocation};
 
+use super::printable::printable;
 use super::units;
 use crate::spec;
 
@@ -323,21 +324,6 @@ pub(crate) fn causes(fault: &Fault) -> Vec<String> {
         }
     }
     causes
-}
-
-/// Text from data and specs cannot move the cursor or change colours.
-fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '\t' | '\n' => out.push(' '),
-            letter if letter.is_control() => {
-                let _ = write!(out, "{}", letter.escape_default());
-            }
-            letter => out.push(letter),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

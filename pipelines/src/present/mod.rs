@@ -12,6 +12,7 @@ pub mod feed;
 mod fit;
 pub(crate) mod perturbed;
 mod plain_progress;
+mod printable;
 pub(crate) mod profile;
 pub mod progress;
 pub mod reference;
@@ -23,3 +24,4 @@ mod training;
 pub mod units;
 
 pub(crate) use fit::{TERMINAL_COLUMNS, fit, output_columns};
+pub(crate) use printable::printable_lines;

@@ -9,6 +9,7 @@ use forebay_model::{Fault, Result, logical_type};
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::printable::printable;
 use super::{output_columns, units};
 
 /// Characters of a value that a table shows.
@@ -24,7 +25,7 @@ pub fn table(batches: &[RecordBatch]) -> Result<String> {
         .schema()
         .fields()
         .iter()
-        .map(|field| vec![field.name().clone(), type_name(field.data_type())])
+        .map(|field| vec![printable(field.name()), type_name(field.data_type())])
         .collect();
     let options = FormatOptions::default().with_null("null");
     for batch in batches {
@@ -194,12 +195,10 @@ pub fn type_name(data_type: &DataType) -> String {
 }
 
 fn shortened(text: &str) -> String {
-    let line: String = text
-        .chars()
-        .map(|letter| if letter.is_control() { ' ' } else { letter })
-        .collect();
-    match line.chars().count() > VALUE_CHARS_MAX {
-        true => line.chars().take(VALUE_CHARS_MAX - 3).collect::<String>() + "...",
-        false => line,
+    let line = printable(text);
+    if line.chars().count() > VALUE_CHARS_MAX {
+        line.chars().take(VALUE_CHARS_MAX - 3).collect::<String>() + "..."
+    } else {
+        line
     }
 }

@@ -1,6 +1,6 @@
 //! What values settings may have, whatever they come from.
 
-use forebay_model::{Fault, MEMORY_BYTES_MIN, codes};
+use forebay_model::{Fault, MEMORY_BYTES_MIN, THREADS_MAX, codes};
 
 use super::SettingOrigin;
 use crate::present::units::parse_bytes;
@@ -56,15 +56,15 @@ pub(super) fn check_memory(bytes: u64) -> Result<u64, WrongValue> {
     })
 }
 
-/// Refuses zero threads.
+/// Refuses zero threads, and more than any machine has.
 pub(super) fn check_threads(threads: usize) -> Result<usize, WrongValue> {
-    match threads {
-        0 => Err(WrongValue {
-            message: "must be at least 1".to_owned(),
-            hint: None,
-        }),
-        _ => Ok(threads),
+    if (1..=THREADS_MAX).contains(&threads) {
+        return Ok(threads);
     }
+    Err(WrongValue {
+        message: format!("must be between 1 and {THREADS_MAX}"),
+        hint: None,
+    })
 }
 
 /// Reads memory as a text.

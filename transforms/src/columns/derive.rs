@@ -55,7 +55,9 @@ impl Transform for DeriveColumns {
             let map = MapOp::new(expression.reads, [field], move |inputs, rows| {
                 kernel(inputs, rows)
             });
-            let nulls = WrittenNulls::Computed(expression.logical);
+            let nulls = expression
+                .logical
+                .map_or(WrittenNulls::Read, WrittenNulls::Computed);
             ops.push(PlanOp::Map(
                 map.moving(expression.moved).written_nulls(nulls),
             ));

@@ -104,7 +104,7 @@ impl Transform for FilterRows {
             return Ok(vec![PlanOp::Keep(FilterOp {
                 reads: condition.reads,
                 kernel: condition.kernel,
-                condition: Some(condition.logical),
+                condition: condition.logical,
                 learning,
                 reason: RowChange::Filtered,
                 valued: Vec::new(),

@@ -14,6 +14,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::shared::bad_value;
 
+/// Most rows of a length. A window keeps its rows in memory, so that a longer one is a mistake.
+const LENGTH_ROWS_MAX: u64 = u32::MAX as u64;
+
 /// A whole number is a number of rows (`7`). Text with a unit is a length of time: `2w`, `7d`,
 /// `12h`, `90m`, `30s`, `500ms`, `us`, `ns`; `7t` is seven steps of a time column of integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,6 +162,11 @@ impl LengthSpec {
     /// As the windows' plan has it.
     pub(super) fn of(self, time: &TimeColumn) -> Result<forebay_window::SeriesLength> {
         match self {
+            LengthSpec::Rows(rows) if rows > LENGTH_ROWS_MAX => {
+                let message = format!("`{self}` is more than {LENGTH_ROWS_MAX} rows");
+                Err(bad_value(message)
+                    .hint("write a smaller number, or a length of time such as 28d"))
+            }
             LengthSpec::Rows(rows) => Ok(forebay_window::SeriesLength::Rows(rows)),
             LengthSpec::Time(..) | LengthSpec::Unreadable(_) => {
                 Ok(forebay_window::SeriesLength::Ticks(self.ticks(time)?))

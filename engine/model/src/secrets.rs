@@ -1,0 +1,122 @@
+//! Secrets in text: passwords in URLs and signatures in their queries.
+
+use std::borrow::Cow;
+
+/// Stands in the place of a secret.
+const HIDDEN: &str = "***";
+
+/// Parameters of URLs that grant access: signatures of S3, Google and Azure, tokens and passwords. In lower case.
+const SECRET_PARAMETERS: [&str; 11] = [
+    "access_token",
+    "api_key",
+    "apikey",
+    "password",
+    "secret",
+    "sig",
+    "signature",
+    "token",
+    "x-amz-security-token",
+    "x-amz-signature",
+    "x-goog-signature",
+];
+
+/// The text with `***` in the place of each user name and password of a URL (`scheme://user:password@host`) and of each
+/// parameter of a query that grants access (`?sig=...`).
+///
+/// ```
+/// use forebay_model::hide_secrets;
+///
+/// assert_eq!(hide_secrets("GET http://me:pw@host/a?sig=x&b=1"), "GET http://***@host/a?sig=***&b=1");
+/// assert_eq!(hide_secrets("nothing to hide"), "nothing to hide");
+/// ```
+pub fn hide_secrets(text: &str) -> Cow<'_, str> {
+    if !text.contains("://") {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut remaining = text;
+    while let Some(position) = remaining.find("://") {
+        let (before, after) = remaining.split_at(position + "://".len());
+        shown.push_str(before);
+        let end = after.find(ends_url).unwrap_or(after.len());
+        let (url, others) = after.split_at(end);
+        push_url(&mut shown, url);
+        remaining = others;
+    }
+    shown.push_str(remaining);
+    Cow::Owned(shown)
+}
+
+/// Characters that stand in no URL, and so end it within a sentence.
+fn ends_url(letter: char) -> bool {
+    letter.is_whitespace() || matches!(letter, '"' | '\'' | '`' | '<' | '>')
+}
+
+/// Appends a URL without its scheme.
+fn push_url(shown: &mut String, url: &str) {
+    let authority_end = url.find(['/', '?', '#']).unwrap_or(url.len());
+    let (authority, path) = url.split_at(authority_end);
+    match authority.rsplit_once('@') {
+        Some((_, host)) => {
+            shown.push_str(HIDDEN);
+            shown.push('@');
+            shown.push_str(host);
+        }
+        None => shown.push_str(authority),
+    }
+    let Some((path, query)) = path.split_once('?') else {
+        shown.push_str(path);
+        return;
+    };
+    shown.push_str(path);
+    for (number, parameter) in query.split('&').enumerate() {
+        shown.push(if number == 0 { '?' } else { '&' });
+        match parameter.split_once('=') {
+            Some((name, _)) if is_secret(name) => {
+                shown.push_str(name);
+                shown.push('=');
+                shown.push_str(HIDDEN);
+            }
+            _ => shown.push_str(parameter),
+        }
+    }
+}
+
+fn is_secret(parameter: &str) -> bool {
+    SECRET_PARAMETERS.contains(&parameter.to_ascii_lowercase().as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_of_urls_are_hidden() {
+        let cases = [
+            (
+                "error sending request for url (http://me:p%40ss@127.0.0.1:9/b/k?list-type=2)",
+                "error sending request for url (http://***@127.0.0.1:9/b/k?list-type=2)",
+            ),
+            (
+                "`s3://k:s@bucket/a` and https://u@h",
+                "`s3://***@bucket/a` and https://***@h",
+            ),
+            (
+                "https://h/c?sv=1&SIG=abc%3D&se=2",
+                "https://h/c?sv=1&SIG=***&se=2",
+            ),
+            (
+                "https://h/?X-Amz-Signature=q\"",
+                "https://h/?X-Amz-Signature=***\"",
+            ),
+            (
+                "s3://bucket/mail@example.org",
+                "s3://bucket/mail@example.org",
+            ),
+            ("a@b and c://", "a@b and c://"),
+        ];
+        for (text, shown) in cases {
+            assert_eq!(hide_secrets(text), shown);
+        }
+    }
+}
