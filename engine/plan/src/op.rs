@@ -247,7 +247,7 @@ pub struct FilterOp {
     pub kernel: ColumnKernel,
     /// The condition, for pruning row groups and for `explain`.
     pub condition: Option<datafusion::logical_expr::Expr>,
-    /// Whether it is for rows to learn from: rows of the future pass.
+    /// Set for a filter of rows to learn from: rows of the future pass it.
     pub learning: bool,
 }
 
