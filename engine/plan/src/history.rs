@@ -10,7 +10,7 @@ use crate::{
     OpStream, PlanOp, WindowOp,
 };
 
-/// How far back the rows of a source are read.
+/// The distance before a row at which the rows of a source are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceHistory {
     /// In nanoseconds instead of ticks; in whole numbers where times are numbers.
@@ -327,7 +327,7 @@ fn time_tick(
     Some(tick_nanoseconds(&common).unwrap_or(1))
 }
 
-/// Whether a gather gives a column of an input on as it is.
+/// True where a gather passes a column of an input on unchanged.
 fn is_passed_on(bound: &BoundPipeline, op: OpId, name: &str) -> bool {
     match &bound.ops[op].op {
         PlanOp::Gather(gather) => match &gather.lower {

@@ -385,7 +385,7 @@ pub struct FilterOp {
     pub kernel: ColumnKernel,
     /// The condition, for pruning row groups and for `explain`.
     pub condition: Option<Expr>,
-    /// Whether it is for rows to learn from: rows of the future pass.
+    /// Set for a filter of rows to learn from: rows of the future pass it.
     pub learning: bool,
     /// The reason for which rows are removed.
     pub reason: RowChange,

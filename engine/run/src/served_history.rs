@@ -16,7 +16,7 @@ use forebay_window::HistoryReach;
 use crate::leak_check::{TimeRange, time_text};
 use crate::session::{Session, first_tick};
 
-/// What is applied, and to what.
+/// An application of an artifact to given rows.
 pub(crate) struct ServedHistory<'a> {
     pub session: &'a Session,
     pub pipeline: &'a Pipeline,
@@ -75,7 +75,7 @@ impl ServedHistory<'_> {
         Fault::combine(faults).map_or(Ok(()), Err)
     }
 
-    /// Whether a gather is a query with windows, which tell no reach.
+    /// True for a gather that is a query with windows, which have no known reach.
     fn is_windowed_query(&self, label: &str) -> bool {
         let node = label
             .strip_suffix(".sql")

@@ -82,7 +82,7 @@ pub(crate) fn without_learning_filters(pipeline: &Pipeline) -> Pipeline {
     served
 }
 
-/// Whether a step is a filter of the rows to learn from.
+/// True for a filter of the rows to learn from.
 fn is_for_learning(step: &Step) -> bool {
     step.kind == FILTER && step.config["when"] == "learning"
 }

@@ -38,7 +38,7 @@ struct RemovingStep {
     condition: Option<String>,
 }
 
-/// What became of a batch.
+/// The result of a batch.
 struct AppliedBatch {
     rows: RecordBatch,
     /// Rows behind each step that may remove some.

@@ -177,7 +177,7 @@ impl Session {
     }
 }
 
-/// Whether sources have nulls for columns that their files lack.
+/// True where a source has nulls for columns that its files lack.
 pub(crate) fn has_absent_columns(datasets: &BTreeMap<String, Dataset>) -> bool {
     let mut fields = datasets
         .values()
@@ -204,7 +204,7 @@ fn undeclare(config: &mut Value, column: &str) -> bool {
     }
 }
 
-/// Whether a column is that of a source, unchanged.
+/// True where a column is an unchanged column of a source.
 fn is_passed(bound: &BoundPipeline, stream: &OpStream, column: &str) -> bool {
     let Some(column) = base_column(bound, stream, column) else {
         return false;
@@ -292,7 +292,7 @@ impl<'a> RequiredColumns<'a> {
         }
     }
 
-    /// What the analyzers of an operation read in each run.
+    /// The columns that analyzers of an operation read in each run.
     fn read_by_run(&self, op: OpId) -> Vec<NeededColumns> {
         let asks = self.bound.ops[op].asks.iter();
         let asks = asks.map(|ask| &self.bound.asks[*ask]);
@@ -302,7 +302,7 @@ impl<'a> RequiredColumns<'a> {
             .collect()
     }
 
-    /// What a gather reads of an input for some of its columns.
+    /// The columns of an input that a gather reads for some of its own.
     fn gathered(&self, op: OpId, flow: &NodeFlow, columns: &[String]) -> Vec<NeededColumns> {
         let Some(keys) = keeps_rows(self.bound, op) else {
             return all_columns(flow);

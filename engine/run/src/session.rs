@@ -156,7 +156,7 @@ impl Session {
         })
     }
 
-    /// The same, which writes these rows where it applies an artifact.
+    /// This session, writing these rows where it applies an artifact.
     pub fn serving(self, served: ServedRows) -> Self {
         Session { served, ..self }
     }

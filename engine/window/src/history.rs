@@ -2,7 +2,7 @@
 
 use crate::{GapHandling, PeriodFill, SeriesFrame, SeriesLength, WindowFunction, WindowPlan};
 
-/// How far back a value depends on earlier rows. The order is from the least to the most.
+/// The earlier rows that a value depends on. The order is from the least to the most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HistoryReach {
     /// Rows that are at most this much earlier, in ticks of the time column.

@@ -366,7 +366,7 @@ fn moved_text(clipped: u64, crossed: u64) -> String {
     clipped + &crossed
 }
 
-/// How many rows have a window without a value.
+/// The number of rows for which a window found no value.
 fn history_text(rows: u64) -> String {
     match rows {
         0 => String::new(),

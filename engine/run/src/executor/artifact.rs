@@ -75,7 +75,7 @@ impl RunExecutor<'_> {
         Ok(move || Artifact::new(pipeline, schemas, findings, fits, origin, threads))
     }
 
-    /// What applying the artifact asks of the data of this run.
+    /// The begin of the sources and the labels of this run, for later applications of the artifact.
     fn origin(&self) -> Result<ArtifactOrigin> {
         let mut begins = BTreeMap::new();
         for source in &self.pipeline.sources {
