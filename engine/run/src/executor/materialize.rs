@@ -70,7 +70,7 @@ impl JoinedColumns {
 /// Where the rows of a gather come from.
 enum GatherSource {
     Groups(Box<LearnedGroups>),
-    Plan(MaterializePlan),
+    Plan(Box<MaterializePlan>),
 }
 
 impl GatherSource {
@@ -231,7 +231,7 @@ impl RunExecutor<'_> {
         let sink = session.connectors.sink("parquet", &config)?;
         let source = match self.learn_groups(op)? {
             Some(groups) => GatherSource::Groups(Box::new(groups)),
-            None => GatherSource::Plan(self.materialize_pass().open(op)?),
+            None => GatherSource::Plan(Box::new(self.materialize_pass().open(op)?)),
         };
         let schema = source.schema().clone();
         let begin = || {
@@ -265,7 +265,7 @@ impl RunExecutor<'_> {
                 (gathered, learned)
             }
             GatherSource::Plan(plan) => (
-                gather.run(plan, workers, &mut files)?,
+                gather.run(*plan, workers, &mut files)?,
                 LearnResult::default(),
             ),
         };
