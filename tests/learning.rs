@@ -453,11 +453,11 @@ fn defaults_train_small_data() {
         let found = last["validation"][metric].as_f64().unwrap();
         assert!(found < most, "{train}: {last}");
         assert_eq!(warnings(&summary), Vec::<String>::new());
-        let text = shop
-            .forebay(&["run", "spec.yaml", "--state", "again"])
-            .expect(0);
-        assert!(text.stdout.contains("steps in"), "{}", text.stdout);
     }
+    let text = shop
+        .forebay(&["run", "spec.yaml", "--state", "again"])
+        .expect(0);
+    assert!(text.stdout.contains("steps in"), "{}", text.stdout);
 }
 
 #[test]
