@@ -96,7 +96,7 @@ fn duplicates_are_counted_alike_in_all_orders() {
                 let series = "keys: [store, item], duplicates: warn";
                 let call = sales.run(order, series, steps, args).expect(0);
                 let warnings: Vec<&str> = call
-                    .stderr
+                    .stdout
                     .lines()
                     .filter(|line| line.contains("the same keys and the same time"))
                     .collect();
@@ -104,7 +104,7 @@ fn duplicates_are_counted_alike_in_all_orders() {
                 assert!(
                     !warnings.is_empty() && warnings.iter().all(|line| line.contains(&counts)),
                     "{order}, {args:?}: not {expected} in {}",
-                    call.stderr
+                    call.stdout
                 );
             }
         }
@@ -118,14 +118,14 @@ fn windows_by_rows_warn_and_declared_duplicates_are_silent() {
         .run("by_time", "keys: [store, item]", BY_ROWS, &[])
         .expect(0);
     assert!(
-        warned.stderr.contains("a key may be missing"),
+        warned.stdout.contains("a key may be missing"),
         "{}",
-        warned.stderr
+        warned.stdout
     );
     let allowed = "keys: [store, item], duplicates: allow";
     for steps in [BY_TIME, BY_ROWS] {
         let silent = sales.run("by_time", allowed, steps, &[]).expect(0);
-        assert!(!silent.stderr.contains("same time"), "{}", silent.stderr);
+        assert!(!silent.stdout.contains("same time"), "{}", silent.stdout);
     }
     // A step that puts series together warns, and is not refused.
     let pooled = "{ lag: { columns: [price], by: [1d], keys: [store] } }";
@@ -133,10 +133,10 @@ fn windows_by_rows_warn_and_declared_duplicates_are_silent() {
         .run("by_time", "keys: [store, item]", pooled, &[])
         .expect(0);
     assert!(
-        declared.stderr.contains("a key may be missing"),
+        declared.stdout.contains("a key may be missing"),
         "{}",
-        declared.stderr
+        declared.stdout
     );
     let silent = sales.run("by_time", allowed, pooled, &[]).expect(0);
-    assert!(!silent.stderr.contains("same time"), "{}", silent.stderr);
+    assert!(!silent.stdout.contains("same time"), "{}", silent.stdout);
 }

@@ -195,7 +195,7 @@ fn random_windows_agree_with_plain_lists() {
             "spec.yaml",
             &format!(
                 "version: 1\nname: random\nsources:\n  demand: {{ parquet: {{ path: {data} }}, time: day, keys: [store, \
-                 item] }}\nsteps:\n  features:\n    from: demand\n    do:\n{steps}sinks:\n  table: {{ from: features, \
+                 item], duplicates: allow }}\nsteps:\n  features:\n    from: demand\n    do:\n{steps}sinks:\n  table: {{ from: features, \
                  parquet: {{ path: out }} }}\n"
             ),
         );

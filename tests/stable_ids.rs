@@ -302,8 +302,8 @@ fn ids_outlast_the_artifacts_that_gave_them() {
         assert!(!visits.shop.path(removed).exists(), "{removed}");
     }
     // A repeat comes to what it was.
-    for day in [2, 0, 3] {
-        let again = visits.interval(day, 0);
+    for (day, code) in [(2, 0), (0, 0), (3, 99)] {
+        let again = visits.interval(day, code);
         assert_eq!(again["artifact"], nights[day]["artifact"], "day {day}");
         assert!(visits.shop.visible("out") == rows, "day {day}");
     }
@@ -377,8 +377,8 @@ fn ids_that_are_not_known_are_not_given_again() {
     let moved = visits.run(&["--interval", &date(2), &date(3)], 78)["fault"].take();
     assert_eq!(moved["code"], "FB0114", "{moved}");
     visits.shop.write("spec.yaml", SPEC);
-    // Once all intervals are run again, all ids are those of one numbering.
-    for day in 0..4 {
+    // Once the other intervals are run again, all ids are those of one numbering.
+    for day in 0..3 {
         visits.run(&["--interval", &date(day), &date(day + 1)], 0);
     }
     assert_unambiguous(&shown_ids(&visits.shop.visible("out")));

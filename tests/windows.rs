@@ -490,18 +490,18 @@ fn leakage_is_refused_with_its_path() {
         .expect(78);
     let expected = "\
 error[FB0115]: `id` in sink `table` uses data that is known too late: `qty` is predicted 2d ahead; `id` (demand)
-  --> spec.yaml:20:3
+  --> spec.yaml:21:3
    |
-20 |   table: { from: features, parquet: { path: out } }
+21 |   table: { from: features, parquet: { path: out } }
    |   ^^^^^
 hint: let its window end earlier (`gap`), lag it, drop it before the sink, or list it under the label's `known`
 note: its data ends with its row, and has to end 2d before
 
 error[FB0115]: `units_lag_1d` in sink `table` uses data that is known too late: `qty` is predicted 2d ahead; \
 `units_lag_1d` (features.lag) <- `units` (demand)
-  --> spec.yaml:20:3
+  --> spec.yaml:21:3
    |
-20 |   table: { from: features, parquet: { path: out } }
+21 |   table: { from: features, parquet: { path: out } }
    |   ^^^^^
 hint: let its window end earlier (`gap`), lag it, drop it before the sink, or list it under the label's `known`
 note: its data ends 1d before its row, and has to end 2d before
