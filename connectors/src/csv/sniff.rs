@@ -250,10 +250,10 @@ mod tests {
             (b"a\nx\n", json!({})),
             (b"", json!({})),
         ] {
-            let found = dialect_of(text);
+            let dialect = dialect_of(text);
             let shown = String::from_utf8_lossy(text);
-            assert_eq!(Value::Object(found.options.clone()), expected, "{shown}");
-            assert_eq!(found.findings.len(), found.options.len());
+            assert_eq!(Value::Object(dialect.options.clone()), expected, "{shown}");
+            assert_eq!(dialect.findings.len(), dialect.options.len());
         }
     }
 }
