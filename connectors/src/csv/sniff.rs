@@ -84,7 +84,7 @@ fn dialect_of(head: &[u8]) -> CsvDialect {
         let records = records(&text, delimiter, is_cut);
         let fields = records.first().map_or(0, Vec::len);
         let is_even = records.iter().all(|record| record.len() == fields);
-        if best.2.is_empty() || (is_even && fields > best.0) {
+        if delimiter == best.1 || (is_even && fields > best.0) {
             best = (if is_even { fields } else { 1 }, delimiter, records);
         }
     }
