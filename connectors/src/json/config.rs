@@ -176,7 +176,7 @@ impl RowFormat for JsonSource {
         wanted: &[FieldRef],
         batch_rows: usize,
     ) -> Result<(Vec<String>, BatchIterator)> {
-        let known = self.refuses_added().then_some(schema);
-        reader::rows(file, known, wanted, batch_rows, self.text_rules())
+        let schema = self.refuses_added().then_some(schema);
+        reader::rows(file, schema, wanted, batch_rows, self.text_rules())
     }
 }

@@ -13,12 +13,12 @@ pub(super) struct KnownFields {
 
 impl KnownFields {
     pub(super) fn new(fields: &Fields) -> KnownFields {
-        let known = fields.iter().map(|field| {
+        let entries = fields.iter().map(|field| {
             let inside = inside_of(field.data_type());
             (field.name().clone(), inside.map(KnownFields::new))
         });
         KnownFields {
-            fields: known.collect(),
+            fields: entries.collect(),
         }
     }
 
@@ -54,14 +54,14 @@ impl KnownFields {
         scan.at += 1;
         while scan.peek()? == b'"' {
             let name = scan.string();
-            let known = match std::str::from_utf8(&name[1..name.len() - 1]) {
+            let entry = match std::str::from_utf8(&name[1..name.len() - 1]) {
                 Ok(plain) if !plain.contains('\\') => self.fields.get(plain),
                 _ => {
                     let name: String = serde_json::from_slice(name).ok()?;
                     self.fields.get(&name)
                 }
             };
-            let Some(inside) = known else {
+            let Some(inside) = entry else {
                 return Some(shown_name(name));
             };
             scan.skip_colon();
@@ -103,8 +103,8 @@ struct Scan<'a> {
 impl<'a> Scan<'a> {
     /// The next byte that is no blank.
     fn peek(&mut self) -> Option<u8> {
-        let rest = self.text.get(self.at..)?;
-        let blanks = rest.iter().take_while(|byte| byte.is_ascii_whitespace());
+        let text = self.text.get(self.at..)?;
+        let blanks = text.iter().take_while(|byte| byte.is_ascii_whitespace());
         self.at += blanks.count();
         self.text.get(self.at).copied()
     }
@@ -177,7 +177,7 @@ mod tests {
         let inner = Fields::from(vec![Field::new("x", DataType::Int64, true)]);
         let objects = DataType::Struct(inner);
         let list = DataType::List(Field::new("item", objects.clone(), true).into());
-        let known = KnownFields::new(&Fields::from(vec![
+        let fields = KnownFields::new(&Fields::from(vec![
             Field::new("a", objects, true),
             Field::new("l", list, true),
             Field::new("t", DataType::Utf8, true),
@@ -200,7 +200,7 @@ mod tests {
             (r#"{"t":"a\\","n\u0065w":true}"#, Some("new")),
         ] {
             assert_eq!(
-                known.first_unknown(line.as_bytes()).as_deref(),
+                fields.first_unknown(line.as_bytes()).as_deref(),
                 expected,
                 "{line}"
             );

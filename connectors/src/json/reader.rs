@@ -239,12 +239,12 @@ impl JsonLineReader {
             serde_json::from_slice::<Value>(line)
                 .map_err(|error| ArrowError::JsonError(error.to_string()))
         });
-        let Ok(found) = infer_json_schema_from_iterator(values) else {
+        let Ok(inferred) = infer_json_schema_from_iterator(values) else {
             return false;
         };
         let fields = self.schema.fields().iter().map(|field| {
-            let of = match found.fields().find(field.name()) {
-                Some((_, found)) => decoded_as_found(field.data_type(), found.data_type()),
+            let of = match inferred.fields().find(field.name()) {
+                Some((_, form)) => decoded_as_form(field.data_type(), form.data_type()),
                 None => decoded_type(field.data_type()),
             };
             Arc::new(field.as_ref().clone().with_data_type(of))
@@ -371,25 +371,25 @@ fn decoded_type(of: &DataType) -> DataType {
 }
 
 /// The type that a column is decoded as where some lines have it in a form: empty objects are no texts.
-fn decoded_as_found(of: &DataType, found: &DataType) -> DataType {
-    let inside = |field: &FieldRef, found: Option<&DataType>| {
-        let of = match found {
-            Some(found) => decoded_as_found(field.data_type(), found),
+fn decoded_as_form(of: &DataType, form: &DataType) -> DataType {
+    let inside = |field: &FieldRef, form: Option<&DataType>| {
+        let of = match form {
+            Some(form) => decoded_as_form(field.data_type(), form),
             None => decoded_type(field.data_type()),
         };
         Arc::new(field.as_ref().clone().with_data_type(of))
     };
-    match (of, found) {
-        (DataType::Utf8, DataType::Struct(fields)) if fields.is_empty() => found.clone(),
-        (DataType::Struct(fields), DataType::Struct(found)) => {
+    match (of, form) {
+        (DataType::Utf8, DataType::Struct(fields)) if fields.is_empty() => form.clone(),
+        (DataType::Struct(fields), DataType::Struct(form)) => {
             let fields = fields.iter().map(|field| {
-                let found = found.find(field.name());
-                inside(field, found.map(|(_, found)| found.data_type()))
+                let form = form.find(field.name());
+                inside(field, form.map(|(_, form)| form.data_type()))
             });
             DataType::Struct(fields.collect())
         }
-        (DataType::List(field), DataType::List(found)) => {
-            DataType::List(inside(field, Some(found.data_type())))
+        (DataType::List(field), DataType::List(form)) => {
+            DataType::List(inside(field, Some(form.data_type())))
         }
         _ => decoded_type(of),
     }

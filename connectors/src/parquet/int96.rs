@@ -145,12 +145,12 @@ fn first_cut(coarse: &ArrayRef, fine: &ArrayRef) -> Result<Option<(String, usize
         (DataType::Struct(_), DataType::Struct(fields)) => {
             let coarse = coarse.as_struct();
             for (field, fine) in fields.iter().zip(fine.as_struct().columns()) {
-                let found = match coarse.column_by_name(field.name()) {
+                let cut = match coarse.column_by_name(field.name()) {
                     Some(coarse) => first_cut(coarse, fine)?,
                     None => None,
                 };
-                if found.is_some() {
-                    return Ok(found);
+                if cut.is_some() {
+                    return Ok(cut);
                 }
             }
             Ok(None)

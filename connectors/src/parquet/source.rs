@@ -61,7 +61,7 @@ fn unknown_column_fault<'f>(
 ) -> Option<Fault> {
     let mut all: Vec<FieldRef> = partitions.to_vec();
     for field in files.flat_map(|file| &file.fields) {
-        if all.iter().all(|known| known.name() != field.name()) {
+        if all.iter().all(|other| other.name() != field.name()) {
             all.push(field.clone());
         }
     }

@@ -360,9 +360,12 @@ impl CivilTime {
             time.second_of_day += two_digits(bytes, 17).filter(|second| *second < 60)?;
             at = 19;
             if bytes.get(at) == Some(&b'.') {
-                let rest = &bytes[20..];
-                let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-                time.nanosecond = nanoseconds(&rest[..digits])?;
+                let fraction = &bytes[20..];
+                let digits = fraction
+                    .iter()
+                    .take_while(|byte| byte.is_ascii_digit())
+                    .count();
+                time.nanosecond = nanoseconds(&fraction[..digits])?;
                 at = 20 + digits;
             }
         }
