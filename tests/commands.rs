@@ -1,6 +1,7 @@
 //! Conversations with the program: exit codes, standard output, standard error.
 
 use crate::support::{ProgramOutput, TestDirectory, ready_made};
+use crate::watched::WatchedCommand;
 
 #[test]
 fn usage_mistakes_exit_64() {

@@ -195,7 +195,9 @@ fn a_feed_gives_the_rows_of_the_step() {
                 ", split: train"
             };
             let spec = std::fs::read_to_string(nights.shop.path("spec.yaml")).unwrap();
-            let own = format!("feed: {{ from: features, label: qty, order: sequential, missing: 0{part} }}\n");
+            let own = format!(
+                "feed: {{ from: features, label: qty, order: sequential, missing: 0{part} }}\n"
+            );
             nights.shop.write("fed.yaml", &format!("{spec}{own}"));
             let args = ["feed", "fed.yaml", "--rows=64", "--show=1000"];
             let shown = nights.shop.forebay(&args).expect(0).stdout;
