@@ -319,6 +319,7 @@ impl PipelineInterpreter<'_> {
             after: stream.ops.len(),
             columns: columns.to_vec(),
             part: None,
+            marks_unfound: false,
         }];
         let chain = {
             let findings = &self.findings;
