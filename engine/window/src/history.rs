@@ -124,7 +124,7 @@ mod tests {
     use arrow::datatypes::DataType;
 
     use super::*;
-    use crate::{ClosedEnds, WindowStat};
+    use crate::{ClosedEnds, DuplicateCheck, WindowStat};
 
     fn plan(gaps: GapHandling) -> WindowPlan {
         WindowPlan {
@@ -133,6 +133,7 @@ mod tests {
             inputs: Vec::new(),
             functions: Vec::new(),
             gaps,
+            duplicates: DuplicateCheck::default(),
         }
     }
 
