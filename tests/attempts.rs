@@ -22,7 +22,7 @@ struct FencedJob {
 
 impl FencedJob {
     fn on_disk() -> FencedJob {
-        let nights = NightlyFixture::new(false);
+        let nights = NightlyFixture::new(false).with_early_split();
         (0..6).for_each(|day| nights.show(day));
         FencedJob {
             nights,

@@ -44,12 +44,12 @@ struct CrashResult {
 impl CrashJob {
     /// A run over some days; each of `nights` runs over its days first, and is committed.
     fn new(nights: &[usize], args: &[String], last: usize) -> CrashJob {
-        CrashJob::over(NightlyFixture::new(true), None).after(nights, args, last)
+        CrashJob::over(NightlyFixture::new(true).with_early_split(), None).after(nights, args, last)
     }
 
     /// The same with everything in a bucket.
     fn in_bucket(nights: &[usize], last: usize) -> CrashJob {
-        let all = NightlyFixture::new(true);
+        let all = NightlyFixture::new(true).with_early_split();
         let shop = &all.shop;
         ["history", "out", "state"].iter().for_each(|dir| {
             std::fs::create_dir_all(shop.path(LAKE).join(dir)).unwrap();
@@ -437,7 +437,7 @@ fn a_fused_night_survives_kills() {
 
 #[test]
 fn an_interval_run_survives_kills() {
-    let all = NightlyFixture::new(true);
+    let all = NightlyFixture::new(true).with_early_split();
     let day = |day: usize| {
         let name = all.days[day].split('.').next().unwrap();
         name[name.len() - 10..].to_owned()

@@ -70,6 +70,16 @@ impl NightlyFixture {
         }
     }
 
+    /// The fixture with a split whose parts both have rows of the first six days.
+    pub fn with_early_split(self) -> NightlyFixture {
+        let spec = std::fs::read_to_string(self.shop.path("spec.yaml")).unwrap();
+        let spec = spec
+            .replace("2016-04-22", "2016-04-13")
+            .replace("2016-05-01", "2016-04-16");
+        self.shop.write("spec.yaml", &spec);
+        self
+    }
+
     pub fn show(&self, day: usize) {
         let (from, to) = (self.shop.path("all"), self.shop.path("history"));
         std::fs::copy(from.join(&self.days[day]), to.join(&self.days[day])).unwrap();

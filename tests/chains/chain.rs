@@ -146,7 +146,10 @@ impl RandomChain {
         for node in &self.nodes {
             writeln!(text, "  {}:", node.name).unwrap();
             match &node.input {
-                ChainInput::From(from) => writeln!(text, "    from: {from}").unwrap(),
+                // A chain may come to no rows, of which nothing can be learned otherwise.
+                ChainInput::From(from) => {
+                    writeln!(text, "    from: {from}\n    allow_empty: true").unwrap();
+                }
                 ChainInput::Union(all) => {
                     writeln!(text, "    union: {}", serde_json::json!(all)).unwrap()
                 }

@@ -76,7 +76,7 @@ fn readme() -> forebay::prelude::Result<()> {
     let features = pipeline
         .step("features", &demand)
         .fit_on("train")
-        .apply(filter("qty IS NOT NULL"))
+        .apply(filter("qty IS NOT NULL").when(FilterScope::Learning))
         .apply(lag(["qty"]).by(["7d", "28d"]))
         .apply(rolling(["qty"]).compute([SeriesStatistic::Mean, SeriesStatistic::Std]).over(["7d", "28d"]).gap("1d"))
         .apply(standardize(["price"]))

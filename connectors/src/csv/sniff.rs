@@ -240,7 +240,7 @@ mod tests {
             (b"2020,2021\n1,2\n", json!({})),
             (b"a,b\nM\xfcller,1\n", json!({"encoding": "windows-1252"})),
             (
-                b"\xff\xfea\0;\0b\0\n\01\0;\02\0\n\0",
+                b"\xff\xfea\0;\0b\0\n\x001\0;\x002\0\n\0",
                 json!({"encoding": "utf-16", "delimiter": ";"}),
             ),
             (b"a,b\n\"x;y;z\",\"1;2\"\n", json!({})),

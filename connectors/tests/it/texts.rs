@@ -215,7 +215,7 @@ fn csv_files_of_other_dialects_are_read_as_the_source_says() {
             ),
             (
                 "UTF-16",
-                b"\xff\xfea\0,\0b\0\n\01\0,\0\xfc\0\n\0",
+                b"\xff\xfea\0,\0b\0\n\x001\0,\0\xfc\0\n\0",
                 json!({"encoding": "utf-16"}),
                 Columns(&["a Int64: 1", "b text: \u{fc}"]),
             ),

@@ -20,8 +20,8 @@ const SECRET_PARAMETERS: [&str; 11] = [
     "x-goog-signature",
 ];
 
-/// The text with `***` in the place of each user name and password of a URL (`scheme://user:password@host`) and of each
-/// parameter of a query that grants access (`?sig=...`).
+/// The text with `***` in the place of each user name and password of a URL (`scheme://user:password@host`, also without
+/// its scheme) and of each parameter of a query that grants access (`?sig=...`).
 ///
 /// ```
 /// use forebay_model::hide_secrets;
@@ -30,21 +30,36 @@ const SECRET_PARAMETERS: [&str; 11] = [
 /// assert_eq!(hide_secrets("nothing to hide"), "nothing to hide");
 /// ```
 pub fn hide_secrets(text: &str) -> Cow<'_, str> {
-    if !text.contains("://") {
+    if !text.contains("://") && !text.contains('@') {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len());
     let mut remaining = text;
     while let Some(position) = remaining.find("://") {
         let (before, after) = remaining.split_at(position + "://".len());
-        shown.push_str(before);
+        push_plain(&mut shown, before);
         let end = after.find(ends_url).unwrap_or(after.len());
         let (url, others) = after.split_at(end);
         push_url(&mut shown, url);
         remaining = others;
     }
-    shown.push_str(remaining);
+    push_plain(&mut shown, remaining);
     Cow::Owned(shown)
+}
+
+/// Appends text around URLs. Libraries log authorities without their scheme: `(user:password@host:80)`.
+fn push_plain(shown: &mut String, text: &str) {
+    let is_between = |letter: char| ends_url(letter) || matches!(letter, '(' | ')' | ',');
+    for word in text.split_inclusive(is_between) {
+        match word.rsplit_once('@') {
+            Some((user, host)) if user.contains(':') && !user.contains('/') => {
+                shown.push_str(HIDDEN);
+                shown.push('@');
+                shown.push_str(host);
+            }
+            _ => shown.push_str(word),
+        }
+    }
 }
 
 /// Characters that stand in no URL, and so end it within a sentence.
@@ -114,6 +129,10 @@ mod tests {
                 "s3://bucket/mail@example.org",
             ),
             ("a@b and c://", "a@b and c://"),
+            (
+                "idle connection: (\"http\", me:word@127.0.0.1:9)",
+                "idle connection: (\"http\", ***@127.0.0.1:9)",
+            ),
         ];
         for (text, shown) in cases {
             assert_eq!(hide_secrets(text), shown);

@@ -209,7 +209,7 @@ pub enum WrittenNulls {
     /// Also other rows. The text continues a sentence that begins with the step.
     Made(&'static str),
     /// Rows in which this SQL expression is null.
-    Computed(Expr),
+    Computed(Box<Expr>),
     /// No rows: nulls are filled.
     Filled,
 }
@@ -241,7 +241,7 @@ pub struct MapOp {
     /// The column of times that its only output is, and how far the output lies from it.
     pub moved: Option<MovedTime>,
     /// The rows of another step whose values it writes.
-    pub met: Option<MetRows>,
+    pub met: Option<Box<MetRows>>,
     /// The rows in which what it writes is null.
     pub nulls: WrittenNulls,
 }
@@ -359,7 +359,7 @@ impl MapOp {
 
     /// Says which rows of another step the values are from.
     pub fn meeting(mut self, met: MetRows) -> Self {
-        self.met = Some(met);
+        self.met = Some(Box::new(met));
         self
     }
 

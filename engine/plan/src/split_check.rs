@@ -165,7 +165,10 @@ fn split_cells(
     let mut parts = vec![Vec::new(); values.len()];
     for (part, expression) in compiled.iter().enumerate() {
         let inputs: Vec<ArrayRef> = expression.reads.iter().map(|_| values.clone()).collect();
-        let outputs = (expression.kernel)(&inputs, values.len())?;
+        // A text that stands between two constants may be no date, which the condition casts it to.
+        let Ok(outputs) = (expression.kernel)(&inputs, values.len()) else {
+            return Ok(None);
+        };
         let Some(mask) = outputs.first().and_then(|output| output.as_boolean_opt()) else {
             return Ok(None);
         };

@@ -55,9 +55,10 @@ impl Transform for DeriveColumns {
             let map = MapOp::new(expression.reads, [field], move |inputs, rows| {
                 kernel(inputs, rows)
             });
-            let nulls = expression
-                .logical
-                .map_or(WrittenNulls::Read, WrittenNulls::Computed);
+            let nulls = match expression.logical {
+                Some(logical) => WrittenNulls::Computed(Box::new(logical)),
+                None => WrittenNulls::Read,
+            };
             ops.push(PlanOp::Map(
                 map.moving(expression.moved).written_nulls(nulls),
             ));
