@@ -41,7 +41,10 @@ fn history() -> Vec<SequenceRow> {
 
 fn write(shop: &TestDirectory, name: &str, rows: &[SequenceRow], row_groups: usize) {
     std::fs::create_dir_all(shop.path("data")).unwrap();
-    let columns: [(&str, ArrayRef); 4] = [
+    let ids: ArrayRef = Arc::new(Float32Array::from_iter_values(
+        rows.iter().map(|row| row.3 as f32),
+    ));
+    let columns: [(&str, ArrayRef); 5] = [
         (
             "shop",
             Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.0))),
@@ -54,12 +57,9 @@ fn write(shop: &TestDirectory, name: &str, rows: &[SequenceRow], row_groups: usi
             "day",
             Arc::new(Date32Array::from_iter_values(rows.iter().map(|row| row.2))),
         ),
-        (
-            "id",
-            Arc::new(Float32Array::from_iter_values(
-                rows.iter().map(|row| row.3 as f32),
-            )),
-        ),
+        ("id", ids.clone()),
+        // The same as a feature: a feed refuses its label among them.
+        ("seen", ids),
     ];
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     let limit = parquet::file::properties::WriterProperties::builder();
@@ -91,7 +91,7 @@ sources: {{ rows: {{ parquet: {{ path: "{data}" }}, time: day, keys: [shop, item
 steps: {{ kept: {{ from: rows, do: [{{ filter: "id < 100000" }}] }} }}
 split: {{ train: "day < '1970-01-25'", validation: "day >= '1970-01-25'" }}
 sinks: {{ table: {{ from: kept, parquet: {{ path: "{out}", group_rows_max: 70 }} }} }}
-feed: {{ dense: [id], categorical: [item], label: id, batch_rows: 32, window_rows: 128, last: short, series: {series}, {more} }}
+feed: {{ dense: [seen], categorical: [item], label: id, batch_rows: 32, window_rows: 128, last: short, series: {series}, {more} }}
 "#,
         data = shop.at("data"),
         out = shop.at("out"),

@@ -298,7 +298,7 @@ fn wrong_settings_are_faults_with_file_and_line() {
         ),
         (
             "threads = 0",
-            &["`threads` must be at least 1", "forebay.toml:1:11"],
+            &["`threads` must be between 1 and 1024", "forebay.toml:1:11"],
         ),
         (
             "threads = -1",

@@ -403,7 +403,7 @@ fn faults_of_queries_are_the_same_on_workers() {
 fn queries_read_windows_in_each_order_of_rows() {
     let shop = TestDirectory::new();
     let spec = "version: 1\nname: windows\nparams: { data: { type: path }, out: { type: path } }\n\
-                sources: { demand: { parquet: { path: \"${data}\" }, time: day, keys: [store, item] } }\n\
+                sources: { demand: { parquet: { path: \"${data}\" }, time: day, keys: [store, item], duplicates: allow } }\n\
                 steps:\n  features:\n    from: demand\n    do:\n      - lag: { columns: [qty], by: [1d] }\n      \
                 - rolling: { columns: [units], compute: [mean], over: [7d] }\n  sums:\n    sql: \"SELECT store, \
                 SUM(qty_lag_1d) AS lag, AVG(units_mean_7d) AS mean, COUNT(*) AS n FROM features GROUP BY store\"\n\
