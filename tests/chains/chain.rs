@@ -146,14 +146,13 @@ impl RandomChain {
         for node in &self.nodes {
             writeln!(text, "  {}:", node.name).unwrap();
             match &node.input {
-                // A chain may come to no rows, of which nothing can be learned otherwise.
-                ChainInput::From(from) => {
-                    writeln!(text, "    from: {from}\n    allow_empty: true").unwrap();
-                }
+                ChainInput::From(from) => writeln!(text, "    from: {from}").unwrap(),
                 ChainInput::Union(all) => {
                     writeln!(text, "    union: {}", serde_json::json!(all)).unwrap()
                 }
             }
+            // A chain may come to no rows, of which nothing can be learned otherwise.
+            text += "    allow_empty: true\n";
             if node.fitted {
                 text += "    fit_on: train\n";
             }
