@@ -105,8 +105,9 @@ class Artifact:
         """
         if not isinstance(row, Mapping):
             raise _arguments.wrong("row", row, "a mapping of columns to values")
-        applied = self._artifact.apply_row(_arguments.dumps(_arguments.plain("row", row)))
-        return json.loads(applied)
+        text = self._artifact.apply_row(_arguments.dumps(_arguments.plain("row", row)))
+        applied: dict[str, Any] = json.loads(text)
+        return applied
 
     def __repr__(self) -> str:
         return f"<forebay.Artifact {self.id}>"

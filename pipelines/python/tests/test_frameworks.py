@@ -50,7 +50,9 @@ def test_xgboost_iterates(shop: Shop) -> None:
                 input_data(data=batch["dense"], label=batch["label"])
             return batch is not None
 
-    matrix = xgboost.QuantileDMatrix(Batches(shop.loader(split="train", format="numpy", label="id")))
+    matrix = xgboost.QuantileDMatrix(
+        Batches(shop.loader(split="train", format="numpy", dense=["price", "number"], label="id"))
+    )
     assert (matrix.num_row(), matrix.num_col()) == (TRAIN, 2)
     model = xgboost.train({"max_depth": 4, "eta": 0.5}, matrix, num_boost_round=20)
     rows = numpy.column_stack([numpy.zeros(3), [10, 1000, 3000]]).astype(numpy.float32)

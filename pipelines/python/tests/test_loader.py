@@ -182,7 +182,7 @@ def test_other_forms(shop: Shop) -> None:
 def test_sequences_end_at_their_row(shop: Shop) -> None:
     steps = 4
     series = {"steps": steps, "keys": ["item"], "time": "day", "within": "30t"}
-    loader = shop.loader(series=series, dense=["id"], label="id")
+    loader = shop.loader(series=series, dense=["number"], label="id")
     items, days = (table(ROWS)[name].to_pylist() for name in ("item", "day"))
     before: dict[str, list[int]] = {}
     expected = {}
