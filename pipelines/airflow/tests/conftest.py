@@ -88,7 +88,7 @@ def lacks(forebay: str) -> list[str]:
 def demand(forebay: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Generated demand."""
     data = tmp_path_factory.mktemp("demand") / "data"
-    subprocess.run([forebay, "generate", "demand", "--rows", "20000", "--out", str(data)], check=True)
+    subprocess.run([forebay, "generate", "demand", "--days", "60", "--series", "300", "--out", str(data)], check=True)
     return data
 
 

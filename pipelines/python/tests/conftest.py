@@ -29,7 +29,6 @@ steps:
     do:
       - standardize: { columns: [price] }
       - vocabulary: { columns: [item], min_count: 1, oov_buckets: 1 }
-      - derive: { number: "id" }
 split: { train: "day < 80", validation: "day >= 80" }
 sinks:
   table: { from: features, parquet: { path: "${out}", group_rows_max: 256 } }

@@ -50,14 +50,13 @@ def test_xgboost_iterates(shop: Shop) -> None:
                 input_data(data=batch["dense"], label=batch["label"])
             return batch is not None
 
-    matrix = xgboost.QuantileDMatrix(
-        Batches(shop.loader(split="train", format="numpy", dense=["price", "number"], label="id"))
-    )
-    assert (matrix.num_row(), matrix.num_col()) == (TRAIN, 2)
+    matrix = xgboost.QuantileDMatrix(Batches(shop.loader(split="train", format="numpy", dense=["id"], label="day")))
+    assert (matrix.num_row(), matrix.num_col()) == (TRAIN, 1)
     model = xgboost.train({"max_depth": 4, "eta": 0.5}, matrix, num_boost_round=20)
-    rows = numpy.column_stack([numpy.zeros(3), [10, 1000, 3000]]).astype(numpy.float32)
-    # The number of the row is one of its features.
-    assert numpy.allclose(model.predict(xgboost.DMatrix(rows)), rows[:, 1], atol=150)
+    rows = numpy.array([[10], [1000], [3000]]).astype(numpy.float32)
+    # The day of a row follows from its number.
+    days = rows[:, 0] * 100 // ROWS
+    assert numpy.allclose(model.predict(xgboost.DMatrix(rows)), days, atol=3)
 
 
 def test_lightgbm_takes_arrow(shop: Shop) -> None:
