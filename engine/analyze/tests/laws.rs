@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::*;
 use arrow::compute::{cast, concat_batches, take};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Schema};
 use forebay_analyze::laws::check_laws;
 use forebay_analyze::*;
 use forebay_model::{
@@ -239,7 +239,7 @@ impl Analyzer for FoundGroups {
             batches.push(batch(&columns));
         }
         let Some(first) = batches.first() else {
-            return Finding::of([]);
+            return Ok(Finding::new(RecordBatch::new_empty(Schema::empty().into())));
         };
         Ok(Finding::new(concat_batches(&first.schema(), &batches)?))
     }
