@@ -237,7 +237,7 @@ fn signal_after(command: &mut Command, ticks: u64, signal: &str) -> SignalledEnd
     }
 }
 
-/// Whether a command ended as it may: done, as asked, or before it listened to signals.
+/// True if a command ended as it may: done, as asked, or before it listened to signals.
 fn is_clean(status: ExitStatus) -> bool {
     matches!(status.code(), Some(0 | 75)) || matches!(status.signal(), Some(2 | 15))
 }

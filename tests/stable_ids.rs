@@ -325,7 +325,7 @@ fn late_tokens_get_ids_of_their_own() {
         visits.interval(day, 0);
     });
     let before = shown_ids(&visits.shop.visible("out"));
-    // Tokens that nobody has seen come late, beside some that a later interval has seen.
+    // Tokens that no run has seen come late, beside some that a later interval has seen.
     let rows: String = "yyxxxeeb"
         .chars()
         .map(|page| format!("{},{page}\n", date(1)))

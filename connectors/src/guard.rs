@@ -26,7 +26,7 @@ impl FromPanic for ParquetError {
 }
 
 thread_local! {
-    /// Whether this thread decodes: then a panic is told as a fault and nowhere else.
+    /// True if this thread decodes: then a panic is told as a fault and nowhere else.
     static IS_DECODING: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -384,9 +384,10 @@ impl DataSample<'_> {
         if let Some(label) = label.filter(|label| label.nulls > 0) {
             // Rows to be scored have no label.
             let is_word = |letter: char| letter.is_ascii_lowercase() || letter == '_';
-            let name = match label.name.chars().all(is_word) {
-                true => label.name.clone(),
-                false => sql_name(&label.name),
+            let name = if label.name.chars().all(is_word) {
+                label.name.clone()
+            } else {
+                sql_name(&label.name)
             };
             let condition = format!("{name} IS NOT NULL").replace('\'', "''");
             steps.push(format!("filter: {{ sql: '{condition}', when: learning }}"));
@@ -455,7 +456,7 @@ impl ColumnFacts {
         is_time_name && self.data_type.is_integer() && self.values.iter().flatten().all(seconds)
     }
 
-    /// Whether all of its texts are dates or times, as those of JSON can be.
+    /// True if all of its texts are dates or times, as those of JSON can be.
     fn is_text_time(&self) -> bool {
         let texts = StringArray::from_iter(self.values.iter().map(Option::as_deref));
         let types = [

@@ -72,20 +72,20 @@ pub struct CsvSource {
     /// The encoding of the files.
     #[serde(skip_serializing_if = "TextEncoding::is_default")]
     pub encoding: TextEncoding,
-    /// What stands between the whole and the fraction of a number.
+    /// The character between the whole and the fraction of a number.
     #[serde(skip_serializing_if = "is_point")]
     pub decimal: String,
-    /// What stands between groups of three digits of numbers that are written in groups.
+    /// The character between groups of three digits of numbers that are written in groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thousands: Option<String>,
     /// Columns of dates and times that are not written as in ISO 8601, with the way in which they are: `%d.%m.%Y`. The
     /// directives are those of `strftime`. With a time of day they are timestamps, with an offset (`%z`) in UTC.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub formats: BTreeMap<String, String>,
-    /// Whether the first record of each file names the columns. Where several columns have no name, these are called
+    /// True if the first record of each file names the columns. Where several columns have no name, these are called
     /// `column_3` and so on by their places.
     pub header: bool,
-    /// What to do about columns of one name.
+    /// Treatment of columns of one name.
     #[serde(skip_serializing_if = "SameNamePolicy::is_default")]
     pub same_names: SameNamePolicy,
     /// Fields that stand for null.
@@ -112,7 +112,7 @@ fn is_point(decimal: &str) -> bool {
     decimal == POINT
 }
 
-/// What becomes of columns of one name.
+/// Treatment of columns of one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SameNamePolicy {
@@ -204,7 +204,7 @@ impl CsvSource {
         parse_formats(&self.formats)
     }
 
-    /// Whether records end as they do in most files, so that large ones can be divided.
+    /// True if records end as they do in most files, so that large ones can be divided.
     fn has_plain_records(&self) -> bool {
         is_double_quote(&self.quote)
             && self.escape.is_none()

@@ -183,7 +183,7 @@ fn add_marks(records: &[Vec<String>], dialect: &mut CsvDialect) {
     }
 }
 
-/// Whether the first record names the columns: it is a row only where it has a number in each column of numbers.
+/// True if the first record names the columns: it is a row only where it has a number in each column of numbers.
 fn has_header(records: &[Vec<String>]) -> bool {
     let Some((first, rows)) = records.split_first() else {
         return true;

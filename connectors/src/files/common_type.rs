@@ -33,7 +33,7 @@ const DECIMAL_DIGITS_MAX: u8 = 38;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CommonType {
     pub(crate) data_type: DataType,
-    /// Whether the source must allow it with `widening: true`.
+    /// True if the source must allow it with `widening: true`.
     pub(crate) is_wider: bool,
 }
 

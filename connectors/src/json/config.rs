@@ -45,7 +45,7 @@ pub struct JsonSource {
     pub columns: Option<ColumnTypes>,
     /// Rows to look at for the types of columns.
     pub infer_rows: usize,
-    /// What to do about a field, also of an object inside, that the first rows do not have. `include` looks at all rows
+    /// Treatment of a field, also of an object inside, that the first rows do not have. `include` looks at all rows
     /// of all files before any is read. Fields that `columns` does not name are left out.
     #[serde(skip_serializing_if = "AddedColumnPolicy::is_default")]
     pub added: AddedColumnPolicy,
@@ -86,7 +86,7 @@ impl JsonSource {
 }
 
 impl JsonSource {
-    /// Whether a field that is not known is a fault.
+    /// True if a field that is not known is a fault.
     fn refuses_added(&self) -> bool {
         self.columns.is_none() && self.added != AddedColumnPolicy::Ignore
     }

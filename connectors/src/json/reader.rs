@@ -102,7 +102,7 @@ impl JsonLineReader {
         };
     }
 
-    /// Whether the decoder meets all fields that are known, so that it can refuse others.
+    /// True if the decoder meets all fields that are known, so that it can refuse others.
     fn decodes_all(&self, known: &SchemaRef) -> bool {
         known
             .fields()
@@ -152,9 +152,10 @@ impl JsonLineReader {
             {
                 self.text.drain(..3);
             }
-            match self.text[start..].iter().all(u8::is_ascii_whitespace) {
-                true => self.text.truncate(start),
-                false => self.ends.push(self.text.len()),
+            if self.text[start..].iter().all(u8::is_ascii_whitespace) {
+                self.text.truncate(start)
+            } else {
+                self.ends.push(self.text.len())
             }
         }
         Ok(())
@@ -200,7 +201,7 @@ impl JsonLineReader {
             .map_err(|error| self.culprit(error))
     }
 
-    /// Whether the decoder refuses fields that it does not know.
+    /// True if the decoder refuses fields that it does not know.
     fn is_strict(&self) -> bool {
         self.known.is_some() && self.unread.is_none()
     }
@@ -318,11 +319,12 @@ impl JsonLineReader {
             Some((_, decoded)) => decoded.clone(),
             None => decoded_field(field),
         };
-        let decoded = match schema.fields().len() == self.decoded.fields().len() {
-            true => self.decoded.clone(),
-            false => Arc::new(Schema::new(
-                schema.fields().iter().map(decoded_as).collect::<Fields>(),
-            )),
+        let is_whole = schema.fields().len() == self.decoded.fields().len();
+        let decoded = if is_whole {
+            self.decoded.clone()
+        } else {
+            let fields = schema.fields().iter().map(decoded_as);
+            Arc::new(Schema::new(fields.collect::<Fields>()))
         };
         let batch = decode(text, &decoded, rows, is_strict)?;
         let columns = schema.fields().iter().zip(batch.columns());

@@ -87,7 +87,7 @@ fn field_with_microseconds(field: &FieldRef, int96: &[usize], leaf: &mut usize) 
     Arc::new(field.as_ref().clone().with_data_type(of))
 }
 
-/// The same columns in nanoseconds, batch by batch.
+/// The columns in nanoseconds, batch by batch.
 pub(super) struct NanosecondReader(ParquetRecordBatchReader);
 
 impl NanosecondReader {

@@ -80,7 +80,7 @@ pub struct TrainConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1))]
     pub replay: Option<f64>,
-    /// How often all rows are seen. When left out, once, and so often that there are at least 1,000 steps; a training
+    /// Number of times that all rows are seen. When left out, once, and so often that there are at least 1,000 steps; a training
     /// that goes on from an earlier model sees its rows once.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
@@ -303,7 +303,7 @@ impl TrainConfig {
         }
     }
 
-    /// How often all rows are seen, unless their number decides.
+    /// Number of times that all rows are seen, unless their number decides.
     pub(super) fn epoch_count(&self) -> u32 {
         self.epochs.unwrap_or(1)
     }

@@ -29,7 +29,7 @@ fn shown(batch: &RecordBatch) -> Vec<String> {
     (0..batch.num_columns()).map(column).collect()
 }
 
-/// What a source gives of a file: its columns, or the fault.
+/// A file as its source sees it: its columns, or the fault.
 enum Expected {
     Columns(&'static [&'static str]),
     Fault(&'static [&'static str]),

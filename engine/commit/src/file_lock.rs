@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct FileLock {
     file: File,
-    /// Whether no other process has it, too.
+    /// True if no other process has it, too.
     is_alone: bool,
 }
 

@@ -36,7 +36,7 @@ pub enum FitRange {
     Whole(ContentId),
 }
 
-/// How far the ids of tokens had come when a run was done.
+/// Progress of the ids of tokens at the end of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FitNumbering {
     /// The numbering.
@@ -50,7 +50,7 @@ pub struct FitNumbering {
 pub struct EarlierFit {
     /// The artifact.
     pub artifact: ContentId,
-    /// How far ids had come; `None` in records of versions without numberings.
+    /// Progress of the ids; `None` in records of versions without numberings.
     pub numbering: Option<FitNumbering>,
 }
 
@@ -84,7 +84,7 @@ struct WireFit {
     /// The artifact that it went on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     before: Option<String>,
-    /// How far ids had come.
+    /// Progress of the ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     numbering: Option<FitNumbering>,
     /// The same of the fit that it went on from.

@@ -30,12 +30,12 @@ const NUMBERING: &str = "numbering";
 /// Marks a numbering that was begun anew.
 const BEGUN: &str = "begun";
 
-/// Whether a file below the directory of a pipeline's fits belongs to a numbering.
+/// True if a file below the directory of a pipeline's fits belongs to a numbering.
 pub(crate) fn is_numbering_file(path: &str) -> bool {
     path.split('/').next() == Some(NUMBERING)
 }
 
-/// Whether a file of a numbering can be read.
+/// True if a file of a numbering can be read.
 pub(crate) fn numbering_file_is_whole(io: &StorageClient, place: &StorageLocation) -> Result<bool> {
     let Some(bytes) = io.get(place)? else {
         return Ok(true);
@@ -192,7 +192,7 @@ impl NumberedTokens {
         self.tokens.len()
     }
 
-    /// Whether there is no token.
+    /// True if there is no token.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }

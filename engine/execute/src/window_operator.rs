@@ -22,7 +22,7 @@ pub struct WindowOperator {
     inputs: Vec<usize>,
     /// The outputs and the row's position.
     pub schema: SchemaRef,
-    /// What the window counted between the rows of series.
+    /// Counts of the window between the rows of series.
     pub counts: Arc<Mutex<SeriesCounts>>,
 }
 

@@ -256,7 +256,7 @@ fn decimal_scale(value: &DataType) -> Option<i8> {
     }
 }
 
-/// Whether sums and means of these values are decimals.
+/// True if sums and means of these values are decimals.
 pub fn has_decimal_sums(values: &DataType) -> bool {
     decimal_scale(values).is_some()
 }

@@ -81,13 +81,13 @@ pub struct PipelineNode {
     pub input: NodeInput,
     /// Part of the split that its analyzers read; `None` means all rows.
     pub fit_on: Option<String>,
-    /// Whether its analyzers may learn from no rows.
+    /// True if its analyzers may learn from no rows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_empty: bool,
     /// When its statistics are learned anew; `None` means in each run.
     #[serde(default)]
     pub refit: Option<RefitPolicy>,
-    /// How long before a row's time the data of columns of the query ends: a duration such as `7d`, or a number of rows.
+    /// Ages of columns of the query: their data ends so long before the row, a duration such as `7d` or a number of rows.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub data_age: BTreeMap<String, String>,
     /// Steps in execution order.

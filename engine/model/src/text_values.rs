@@ -52,7 +52,7 @@ impl Default for NumberMarks {
 /// The rules by which texts are read as values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TextRules {
-    /// Whether types are found by what texts look like and not declared: then `007` is no number, numbers keep all
+    /// True if types are found by what texts look like and not declared: then `007` is no number, numbers keep all
     /// digits before the point, and times with an offset are not mixed with others. In a column that is declared without
     /// a zone, a time with an offset is that instant in UTC.
     pub is_inferred: bool,
@@ -83,7 +83,7 @@ impl TextRules {
         }
     }
 
-    /// Whether all texts are values of a type.
+    /// True if all texts are values of a type.
     pub fn all_read(&self, texts: &StringArray, of: &DataType) -> bool {
         self.convert(texts, of, 1).lost.is_empty()
     }
@@ -302,7 +302,7 @@ impl NumberMarks {
     }
 }
 
-/// Whether a zone is UTC by one of the names that programs write.
+/// True if a zone is UTC by one of the names that programs write.
 pub fn is_utc_name(zone: &str) -> bool {
     const NAMES: [&str; 12] = [
         "UTC",
@@ -475,13 +475,13 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether a whole number is written with zeros before it: `007`.
+/// True if a whole number is written with zeros before it: `007`.
 fn is_padded(text: &str) -> bool {
     let digits = text.trim_start_matches(['-', '+']);
     digits.len() > 1 && digits.starts_with('0') && is_digits(digits)
 }
 
-/// Whether a float holds the digits of a number before the point, so that two numbers cannot become one. Digits after
+/// True if a float holds the digits of a number before the point, so that two numbers cannot become one. Digits after
 /// the point are rounded, and so is what is written with an exponent: such numbers are measured, and no identifiers.
 fn float_is_exact(text: &str) -> bool {
     // Short texts hold few digits.

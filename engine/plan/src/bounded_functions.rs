@@ -302,7 +302,7 @@ mod tests {
             .collect()
     }
 
-    /// What each expression says of a small and of a huge number.
+    /// Expressions are computed for small numbers and refused for huge ones.
     #[test]
     fn output_without_end_is_refused_before_it_is_made() {
         let expressions = [

@@ -37,7 +37,7 @@ const ROWS_UNPROVED: i64 = -(1 << 40);
 pub(crate) const NOW: DataAge = DataAge::Behind { time: 0, rows: 0 };
 
 impl DataAge {
-    /// Whether the data ends after the row.
+    /// True if the data ends after the row.
     pub fn is_later(self) -> bool {
         match self {
             DataAge::Ahead => false,
@@ -142,9 +142,9 @@ pub(crate) struct AgeTrace {
     pub ends: DataAge,
     /// How it depends on the row's time: a lookup by it may return data of that time.
     pub time: TimeLink,
-    /// Whether its data is of rows that have a time. Tables without one hold what does not change.
+    /// True if its data is of rows that have a time. Tables without one hold what does not change.
     pub dated: bool,
-    /// Whether which rows there are depends on later rows.
+    /// True if which rows there are depends on later rows.
     pub chosen_late: bool,
     /// From the column back to the origin of its data.
     pub path: Vec<String>,
@@ -589,7 +589,7 @@ impl<'a> AgeWalk<'a> {
         trace.through_step(name, source)
     }
 
-    /// Whether the rows of a source have a time: it declares one, or it has the label, whose past and future differ.
+    /// True if the rows of a source have a time: it declares one, or it has the label, whose past and future differ.
     fn is_dated_source(&self, focus: &HorizonFocus<'_>, base: usize, source: &str) -> bool {
         let schema = &self.bound.base_schemas[base];
         focus.declared.contains_key(source) || schema.field_with_name(focus.label).is_ok()

@@ -25,7 +25,7 @@ pub struct Expectation {
     pub name: String,
     /// What happens when it does not hold.
     pub policy: ExpectationPolicy,
-    /// Whether it judges the rows of the future, not the known ones.
+    /// True if it judges the rows of the future, not the known ones.
     pub of_future: bool,
     /// How its operation's findings are judged.
     pub judge: ExpectationJudge,

@@ -22,7 +22,7 @@ pub fn id_columns(bound: &BoundPipeline) -> BTreeSet<&String> {
     fields.map(|field| field.name()).collect()
 }
 
-/// Whether a column of this type can hold ids.
+/// True if a column of this type can hold ids.
 pub fn is_ids(data_type: &DataType) -> bool {
     match data_type {
         DataType::FixedSizeList(item, width) => *width > 0 && item.data_type().is_integer(),
@@ -30,7 +30,7 @@ pub fn is_ids(data_type: &DataType) -> bool {
     }
 }
 
-/// Whether a column of this type holds numbers.
+/// True if a column of this type holds numbers.
 pub fn is_number(data_type: &DataType) -> bool {
     match data_type {
         // What was learned from no rows has no width.
@@ -130,7 +130,7 @@ fn is_key_or_time(pipeline: &Pipeline, name: &str) -> bool {
     declared.any(|column| column == name)
 }
 
-/// Whether a column of this type holds numbers, also where a vector's width is not known yet.
+/// True if a column of this type holds numbers, also where a vector's width is not known yet.
 fn is_any_number(data_type: &DataType) -> bool {
     match data_type {
         DataType::FixedSizeList(item, _) | DataType::List(item) => item.data_type().is_numeric(),

@@ -42,7 +42,7 @@ pub(crate) fn gather_columns(bound: &BoundPipeline, op: OpId) -> Vec<Vec<String>
     columns.collect()
 }
 
-/// Whether an operation that is not a query reads a column of the input at a place.
+/// True if an operation that is not a query reads a column of the input at a place.
 fn is_read(gather: &GatherOp, place: usize, schema: &Schema, column: &str) -> bool {
     match &gather.lower {
         GatherBy::GroupBy(group) => group

@@ -40,7 +40,7 @@ pub fn step_kind(op: &BoundOp) -> &str {
 }
 
 impl BoundPipeline {
-    /// Whether an analyzer computes a statistic of the rows of its own step that these rows, later runs and servings get
+    /// True if an analyzer computes a statistic of the rows of its own step that these rows, later runs and servings get
     /// applied.
     pub fn is_statistic(&self, ask: &BoundAnalyzer) -> bool {
         ask.ask.of.is_none() && !ask.ask.per_run && step_kind(&self.ops[ask.op]) != DESCRIBING_STEP
@@ -88,7 +88,7 @@ pub fn unfitted_steps(pipeline: &Pipeline, bound: &BoundPipeline) -> Vec<Fault> 
     warnings
 }
 
-/// Whether the split divides the rows of a node.
+/// True if the split divides the rows of a node.
 fn is_divided(bound: &BoundPipeline, node: &PipelineNode) -> bool {
     bound.flows.get(&node.name).is_some_and(|flow| flow.parts)
 }

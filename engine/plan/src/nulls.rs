@@ -72,18 +72,20 @@ impl NullWalk<'_> {
                 PlanOp::Map(map) => {
                     let written = map.writes.iter().find(|field| *field.name() == name);
                     if let Some(field) = written {
-                        return match field.is_nullable() {
-                            true => self.of_map(stream, place, id, map),
-                            false => None,
+                        return if field.is_nullable() {
+                            self.of_map(stream, place, id, map)
+                        } else {
+                            None
                         };
                     }
                 }
                 PlanOp::Expand(expand) => {
                     let written = expand.writes.iter().find(|field| *field.name() == name);
                     if let Some(field) = written {
-                        return match field.is_nullable() {
-                            true => self.of_first(stream, place, &expand.reads),
-                            false => None,
+                        return if field.is_nullable() {
+                            self.of_first(stream, place, &expand.reads)
+                        } else {
+                            None
                         };
                     }
                 }
@@ -312,7 +314,7 @@ fn nulls_of_window(function: &WindowFunction) -> WindowNulls {
     }
 }
 
-/// Whether a frame holds the row that it is computed for.
+/// True if a frame holds the row that it is computed for.
 fn holds_its_row(frame: &SeriesFrame) -> bool {
     match frame {
         SeriesFrame::Rolling { gap, closed, .. } => {
@@ -448,7 +450,7 @@ fn columns_with_values_unless(condition: &Expr) -> Vec<String> {
     }
 }
 
-/// Whether a condition is true only for rows that have a value of a column.
+/// True if a condition is true only for rows that have a value of a column.
 fn holds_for_values_only(condition: &Expr, column: &str) -> bool {
     match condition {
         Expr::IsNotNull(tested)
@@ -472,7 +474,7 @@ fn holds_for_values_only(condition: &Expr, column: &str) -> bool {
     }
 }
 
-/// Whether an expression is null wherever a column is, as far as its form shows.
+/// True if an expression is null wherever a column is, as far as its form shows.
 fn is_null_with(expression: &Expr, column: &str) -> bool {
     match expression {
         Expr::Column(read) => read.name == column,

@@ -77,7 +77,7 @@ pub struct AnalyzerRequest {
     /// Whether the finding describes the rows of one run. It is computed anew when an artifact is applied or stands in
     /// for what a degraded run does not learn, and no artifact holds it.
     pub per_run: bool,
-    /// Whether the rows of the future are read instead of the known ones.
+    /// True if the rows of the future are read instead of the known ones.
     pub of_future: bool,
     /// Continues the finding of the run before, where there is one.
     pub continues: Option<CombineFindings>,
@@ -236,7 +236,7 @@ pub struct MapOp {
     pub value_counts: Vec<ValueCount>,
     /// Predictions among what it writes that feed later rows.
     pub feedback: Option<PredictionFeedback>,
-    /// Whether it finds the rows of a join: what it writes is null where there is none.
+    /// True if it finds the rows of a join: what it writes is null where there is none.
     pub finds_rows: bool,
     /// The column of times that its only output is, and how far the output lies from it.
     pub moved: Option<MovedTime>,
@@ -477,7 +477,7 @@ pub struct JoinOp {
     pub columns: Vec<(String, Field)>,
     /// Which row matches.
     pub by: JoinBy,
-    /// Whether it is likely a mistake that no row matches.
+    /// True if it is likely a mistake that no row matches.
     pub expects_match: bool,
 }
 

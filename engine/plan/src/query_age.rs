@@ -25,7 +25,7 @@ pub(crate) trait QueryTables {
     fn column(&self, table: &str, column: &str) -> AgeTrace;
     /// How far the data of a table's rows reaches beyond their times.
     fn extent(&self, table: &str) -> i128;
-    /// Whether a table's rows have a time.
+    /// True if a table's rows have a time.
     fn is_dated(&self, table: &str) -> bool;
 }
 
@@ -80,7 +80,7 @@ impl<'q> QueryAge<'q> {
         }
     }
 
-    /// Whether rows of a plan come from rows with a time.
+    /// True if rows of a plan come from rows with a time.
     fn is_dated(&self, plan: &LogicalPlan) -> bool {
         let mut is_dated = false;
         let walk = plan.apply_with_subqueries(|node| {
@@ -371,7 +371,7 @@ struct QueryClock {
     shift: TimeShift,
 }
 
-/// Whether all columns of an expression are of this schema.
+/// True if all columns of an expression are of this schema.
 fn is_of(expression: &Expr, schema: &DFSchema) -> bool {
     let columns = expression.column_refs();
     !columns.is_empty()
@@ -380,7 +380,7 @@ fn is_of(expression: &Expr, schema: &DFSchema) -> bool {
             .all(|column| schema.maybe_index_of_column(column).is_some())
 }
 
-/// Whether a frame ends with its row at the latest.
+/// True if a frame ends with its row at the latest.
 fn ends_at_row(end: &WindowFrameBound) -> bool {
     match end {
         WindowFrameBound::Preceding(_) | WindowFrameBound::CurrentRow => true,
@@ -393,7 +393,7 @@ fn is_zero(length: &ScalarValue) -> bool {
     matches!(number, Ok(ScalarValue::Int64(Some(0))))
 }
 
-/// Whether an offset is a number of rows that is not negative.
+/// True if an offset is a number of rows that is not negative.
 fn is_not_negative(offset: &Expr) -> bool {
     let Expr::Literal(value, _) = offset else {
         return false;

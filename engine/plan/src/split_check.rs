@@ -23,7 +23,7 @@ use crate::{BaseDataset, BoundPipeline, NodeFlow, PlanOp, SqlCompiler};
 /// What the conditions of a split tell of its parts.
 #[derive(Debug, Default)]
 pub struct SplitCheck {
-    /// Whether the conditions tell for each value in which parts it is.
+    /// True if the conditions tell for each value in which parts it is.
     pub is_decided: bool,
     /// Parts that overlap, leave rows out or are empty.
     pub warnings: Vec<Fault>,
@@ -35,7 +35,7 @@ struct SplitCells {
     values: ArrayRef,
     /// The number of parts that have each value, and the parts.
     parts: Vec<Vec<usize>>,
-    /// Whether there may be values below the first and above the last.
+    /// True if there may be values below the first and above the last.
     is_open: bool,
 }
 

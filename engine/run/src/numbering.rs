@@ -365,7 +365,7 @@ fn scheme(bound: &BoundPipeline, ask: AnalyzerId) -> String {
     bound.asks[ask].ask.numbering_scheme.clone()
 }
 
-/// Whether tokens keep the ids that an output shows.
+/// True if tokens keep the ids that an output shows.
 fn continues_published(
     published: &PublishedNumbering,
     tokens: &NumberedTokens,

@@ -200,9 +200,10 @@ impl ServedHistory<'_> {
             HistoryReach::Everything => "all earlier rows".to_owned(),
         };
         let begin = time_text(range.min, &range.field)?;
-        let written = match is_future {
-            true => "the rows of the future".to_owned(),
-            false => format!("rows from {} on", time_text(*written_from, &range.field)?),
+        let written = if *is_future {
+            "the rows of the future".to_owned()
+        } else {
+            format!("rows from {} on", time_text(*written_from, &range.field)?)
         };
         let message = format!(
             "{written} lack history: windows ({}) reach back {reach} in `{source}`, and its given rows begin at {begin}",

@@ -55,9 +55,12 @@ impl Session {
             };
             for stream in flow.streams_of(sink.split.as_deref()).0 {
                 let names = flow.schema.fields().iter().map(|field| field.name());
-                let features = names.filter(|name| match labels.is_empty() {
-                    true => !is_passed(&bound, &stream, name),
-                    false => !labels.contains(name),
+                let features = names.filter(|name| {
+                    if labels.is_empty() {
+                        !is_passed(&bound, &stream, name)
+                    } else {
+                        !labels.contains(name)
+                    }
                 });
                 let part = sink.split.as_deref().filter(|part| *part != FUTURE_PART);
                 let features = features.cloned().chain(part.map(part_column));

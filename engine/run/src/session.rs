@@ -96,7 +96,7 @@ pub struct Session {
     pub(crate) lease: Option<Arc<StateLease>>,
     /// Whether a whole output may lose all its rows.
     pub(crate) allow_empty: bool,
-    /// Whether tokens may get other ids than those that outputs show.
+    /// True if tokens may get other ids than those that outputs show.
     pub(crate) renumbers: bool,
     /// Rows of the future of this time are not known, in all sources with a time; an interval comes before it.
     pub(crate) as_of: Option<TimeCutoff>,

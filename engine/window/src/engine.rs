@@ -41,7 +41,7 @@ pub struct WindowEngine {
     keys: SeriesHasher,
     /// Each series belongs to one partition, by the hash of its keys.
     pub(crate) parts: Vec<SeriesPartition>,
-    /// Whether the last push failed because of rows with equal times.
+    /// True if the last push failed because of rows with equal times.
     refused_duplicates: bool,
     /// Buffer reused between pushes.
     words: EncodedRows,
@@ -172,7 +172,7 @@ impl WindowEngine {
         self.parts.iter().map(|part| part.ties).sum()
     }
 
-    /// Whether the last push failed because of rows with equal times: another order of rows changes nothing.
+    /// True if the last push failed because of rows with equal times: another order of rows changes nothing.
     pub fn refused_duplicates(&self) -> bool {
         self.refused_duplicates
     }

@@ -402,7 +402,7 @@ impl SeriesLength {
 }
 
 impl WindowFunction {
-    /// Whether the times of entries, and not their places alone, determine the output.
+    /// True if the times of entries, and not their places alone, determine the output.
     pub fn is_by_time(&self) -> bool {
         match self {
             WindowFunction::Lag { by, .. }

@@ -220,8 +220,8 @@ def train(
     start: What the training begins with.
     replay: With `start: last`, the share of the rows of the run before that is learned from again, beside the new
         ones; 0.1 when left out.
-    epochs: How often all rows are seen. When left out, once, and so often that there are at least 1,000 steps; a
-        training that goes on from an earlier model sees its rows once.
+    epochs: Number of times that all rows are seen. When left out, once, and so often that there are at least 1,000
+        steps; a training that goes on from an earlier model sees its rows once.
     batch_rows: Rows of a batch. When left out, 8192; with `epochs` left out too, fewer for fewer than 8,192,000
         rows: the largest power of two that gives 1,000 steps an epoch, at least 64.
     window_rows: How many rows the shuffle mixes; without it, as many as 512 MiB hold. At least 65536 rows are

@@ -165,14 +165,14 @@ def csv(
     escape: The character before a quote that belongs to a quoted field, where quotes are not doubled for that.
     comment: The character at the beginning of lines that are no records.
     encoding: The encoding of the files.
-    decimal: What stands between the whole and the fraction of a number.
-    thousands: What stands between groups of three digits of numbers that are written in groups.
+    decimal: The character between the whole and the fraction of a number.
+    thousands: The character between groups of three digits of numbers that are written in groups.
     formats: Columns of dates and times that are not written as in ISO 8601, with the way in which they are:
         `%d.%m.%Y`. The directives are those of `strftime`. With a time of day they are timestamps, with an offset
         (`%z`) in UTC.
-    header: Whether the first record of each file names the columns. Where several columns have no name, these are
+    header: True if the first record of each file names the columns. Where several columns have no name, these are
         called `column_3` and so on by their places. Default: true.
-    same_names: What to do about columns of one name.
+    same_names: Treatment of columns of one name.
     nulls: Fields that stand for null. Default: [""].
     infer_rows: Rows to look at for the types of columns. Default: 10000.
     missing: What to do about a column that a file lacks. Default: "fault".
@@ -216,8 +216,8 @@ def json(
     paths: Several of them, instead of `path`.
     columns: The fields to read, and their types; taken from the first rows when left out.
     infer_rows: Rows to look at for the types of columns. Default: 10000.
-    added: What to do about a field, also of an object inside, that the first rows do not have. `include` looks at
-        all rows of all files before any is read. Fields that `columns` does not name are left out.
+    added: Treatment of a field, also of an object inside, that the first rows do not have. `include` looks at all
+        rows of all files before any is read. Fields that `columns` does not name are left out.
     partitions: Whether folders named `column=value` give columns. Default: "auto".
     time: The event-time column. Files whose times do not overlap are read in order of time; others in the order of
         their names.

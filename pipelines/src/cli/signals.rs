@@ -27,10 +27,10 @@ const END_WITHIN: Duration = Duration::from_secs(7);
 /// How long the last words and the removal of temporary files may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Whether the command's last line is JSON.
+/// True if the command's last line is JSON.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Whether a thread waits for signals.
+/// True if a thread waits for signals.
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 
 /// Tells how this command says that it was ended.

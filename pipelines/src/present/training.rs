@@ -24,7 +24,7 @@ pub(super) fn step(
     format!("train {sink}: {at}, loss {loss:.5}")
 }
 
-/// Whether an epoch has a line of its own: of many epochs, every tenth or hundredth has.
+/// True if an epoch has a line of its own: of many epochs, every tenth or hundredth has.
 pub(super) fn is_shown(epoch: u64) -> bool {
     match epoch {
         0..10 => true,

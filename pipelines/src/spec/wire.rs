@@ -196,7 +196,7 @@ pub(super) struct YamlStep {
     /// The part of the split from which its transforms learn; all rows when absent.
     #[serde(default)]
     pub fit_on: Option<String>,
-    /// Whether its transforms may learn from no rows. Otherwise a statistic of no rows is a fault.
+    /// True if its transforms may learn from no rows. Otherwise a statistic of no rows is a fault.
     #[serde(default)]
     pub allow_empty: bool,
     /// When its transforms learn anew: `always` (the default), `never`, `weekly`, a duration of the data's time such as

@@ -33,7 +33,7 @@ pub struct PublishedNumbering {
     pub tokens: u64,
     /// The id of these tokens in their order.
     pub digest: String,
-    /// What else determines the ids, such as reserved tokens.
+    /// Other settings that determine the ids, such as reserved tokens.
     pub scheme: String,
 }
 

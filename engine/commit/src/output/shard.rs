@@ -60,7 +60,7 @@ pub struct Shard {
     /// The steps that removed, added and changed rows. Shards of earlier versions have none.
     #[serde(default, skip_serializing_if = "RowLedger::is_empty")]
     pub changes: RowLedger,
-    /// What joins found for its rows.
+    /// Results of joins for its rows.
     #[serde(default, skip_serializing_if = "JoinsMet::is_empty")]
     pub joins: JoinsMet,
     /// Rows with the keys and the time of an earlier row of their series, where windows warn of them.

@@ -54,7 +54,7 @@ pub struct RowCounts {
     /// The steps that removed and added these rows, and changes of values. Its sum is that of the counts above.
     #[serde(default, skip_serializing_if = "RowLedger::is_empty")]
     pub changes: RowLedger,
-    /// What joins found.
+    /// Results of joins.
     #[serde(default, skip_serializing_if = "JoinsMet::is_empty")]
     pub joins: JoinsMet,
 }
@@ -69,7 +69,7 @@ pub struct JoinsMet {
 }
 
 impl JoinsMet {
-    /// Whether no join looked for rows.
+    /// True if no join looked for rows.
     pub fn is_empty(&self) -> bool {
         self.tried == 0
     }
@@ -86,7 +86,7 @@ impl JoinsMet {
         self.met |= if is_met { bit } else { 0 };
     }
 
-    /// Whether a join looked for rows and found none.
+    /// True if a join looked for rows and found none.
     pub fn is_unmet(&self, bit: u64) -> bool {
         self.tried & bit != 0 && self.met & bit == 0
     }
@@ -187,7 +187,7 @@ enum ChainAction {
 struct JoinOutputs {
     /// Its bit in [`JoinsMet`].
     bit: u64,
-    /// Whether the first column is a flag that tells which rows it found.
+    /// True if the first column is a flag that tells which rows it found.
     has_flag: bool,
 }
 

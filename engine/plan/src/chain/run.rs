@@ -143,7 +143,7 @@ impl WindowAction {
     }
 }
 
-/// Whether a column has a value.
+/// True if a column has a value.
 fn holds_value(column: &ArrayRef) -> bool {
     column.logical_null_count() < column.len()
 }

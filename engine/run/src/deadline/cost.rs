@@ -37,7 +37,7 @@ pub(crate) struct PassCost {
     pub read: u64,
     /// Rows of progress that it reported, or steps, if it reported those.
     pub rows: u64,
-    /// Whether `rows` are the steps of a training.
+    /// True if `rows` are the steps of a training.
     #[serde(default)]
     pub is_steps: bool,
     /// Its duration.

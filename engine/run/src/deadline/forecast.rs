@@ -373,7 +373,7 @@ impl RunForecast {
         Some(share.min(1.0)).filter(|share| *share > 0.0)
     }
 
-    /// Whether each pass of the plan was measured by an earlier run, is measured by its own progress, or costs by what
+    /// True if each pass of the plan was measured by an earlier run, is measured by its own progress, or costs by what
     /// it reads.
     fn is_measured(&self) -> bool {
         let mut passes = self.passes().iter();

@@ -150,7 +150,7 @@ impl RunExecutor<'_> {
     }
 }
 
-/// Whether a finding may be of no values: it lists nothing, or counts nothing, or its numbers are missing.
+/// True if a finding may be of no values: it lists nothing, or counts nothing, or its numbers are missing.
 fn holds_nothing(finding: &Finding) -> bool {
     if finding.rows() == 0 {
         return true;

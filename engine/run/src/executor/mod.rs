@@ -52,7 +52,7 @@ pub(crate) struct RunExecutor<'a> {
     pub report: Vec<PassReport>,
     /// The rows of intermediate datasets, from the sources on.
     pub row_sums: BTreeMap<OpId, RowSum>,
-    /// What joins found.
+    /// Results of joins.
     pub joins: JoinsMet,
     /// The future rows that passes made.
     pub future: Vec<FutureReport>,

@@ -35,7 +35,7 @@ pub struct ExpectationReport {
     pub step: String,
     /// The rule, such as `not_null: qty`.
     pub rule: String,
-    /// Whether it judges the rows of the future, not the known ones.
+    /// True if it judges the rows of the future, not the known ones.
     pub of_future: bool,
     /// Whether it holds.
     pub holds: bool,

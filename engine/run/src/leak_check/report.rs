@@ -67,7 +67,7 @@ pub struct LeakedColumn {
     pub step: Option<String>,
     /// What looked ahead, in words, if it is known.
     pub cause: Option<String>,
-    /// Whether it moved after the cut only, where it must still be known.
+    /// True if it moved after the cut only, where it must still be known.
     pub is_ahead: bool,
     /// What to do about it.
     #[serde(skip)]

@@ -34,7 +34,7 @@ struct FutureTaker<'a> {
     columns: Vec<String>,
     /// Columns whose missing values its model is told to accept.
     accepted: BTreeSet<String>,
-    /// Whether it publishes a forecast: a missing value is a fault then.
+    /// True if it publishes a forecast: a missing value is a fault then.
     is_forecast: bool,
 }
 
@@ -44,7 +44,7 @@ struct KnownColumn<'a> {
     name: String,
     /// Operations of the rows of the future before it is read.
     after: usize,
-    /// Whether its values are those of the last row of each series.
+    /// True if its values are those of the last row of each series.
     is_carried: bool,
 }
 
@@ -147,7 +147,7 @@ impl RunExecutor<'_> {
         Ok(takers)
     }
 
-    /// Whether a sink of the run that makes a forecast writes it: the run before has checked its rows.
+    /// True if a sink of the run that makes a forecast writes it: the run before has checked its rows.
     fn is_forecast(&self, sink: &PipelineSink) -> bool {
         let step = self
             .pipeline
@@ -434,7 +434,7 @@ fn last_time(column: &KnownColumn<'_>, times: &Finding) -> Result<Option<String>
     time_text(last as i64, field).map(Some)
 }
 
-/// Whether rows of the future have the values of a column that the last row of their series has.
+/// True if rows of the future have the values of a column that the last row of their series has.
 fn is_carried(bound: &BoundPipeline, future: &FutureFlow, name: &str) -> bool {
     let mut makers = future.made_by.iter().map(|op| &bound.ops[*op].op);
     makers.any(|op| match op {

@@ -88,7 +88,7 @@ pub(crate) struct ForecastInputs<'a, 'r> {
 }
 
 impl Session {
-    /// Whether a step of an artifact's pipeline has rows of the future. Refuses those whose label a step behind
+    /// True if a step of an artifact's pipeline has rows of the future. Refuses those whose label a step behind
     /// `future_rows` computes.
     pub fn has_future_rows(&self, artifact: &Artifact, from: &str, label: &str) -> Result<bool> {
         let bound = artifact.bind(&self.registry, &self.sql)?;
