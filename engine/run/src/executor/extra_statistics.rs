@@ -1,11 +1,11 @@
 //! Statistics that a run learns beside those of its steps, to explain what it noticed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_execute::RunState;
 use forebay_model::{Finding, Result};
-use forebay_plan::{AnalyzerId, BoundAnalyzer, compile_analyzers};
+use forebay_plan::{AnalyzerId, BoundAnalyzer, BoundPipeline, compile_analyzers};
 use forebay_storage::IgnoreEvents;
 
 use super::RunExecutor;
@@ -22,6 +22,16 @@ impl RunExecutor<'_> {
         let first = bound.asks.len();
         bound.asks.extend(analyzers);
         let wanted: BTreeSet<AnalyzerId> = (first..bound.asks.len()).collect();
+        let findings = self.learn_over(bound, wanted)?;
+        Ok(findings.into_values().collect())
+    }
+
+    /// Learns the findings of the wanted analyzers of a pipeline that extends that of this run, over its rows.
+    pub(crate) fn learn_over(
+        &self,
+        bound: BoundPipeline,
+        wanted: BTreeSet<AnalyzerId>,
+    ) -> Result<BTreeMap<AnalyzerId, Arc<Finding>>> {
         let findings = self.state.findings.clone();
         let program = compile_analyzers(
             self.pipeline,
@@ -51,9 +61,10 @@ impl RunExecutor<'_> {
             state,
         );
         let run = run.learn_only()?;
-        wanted
-            .into_iter()
-            .map(|ask| Ok(run.state.finding(&run.program, ask)?.clone()))
-            .collect()
+        let mut learned = BTreeMap::new();
+        for ask in wanted {
+            learned.insert(ask, run.state.finding(&run.program, ask)?);
+        }
+        Ok(learned)
     }
 }

@@ -7,21 +7,19 @@ use arrow::array::ArrayRef;
 use arrow::compute::{is_null, nullif};
 use arrow::datatypes::Field;
 use forebay_analyze::{ColumnCounts, ColumnMoments};
-use forebay_execute::RunState;
 use forebay_model::{Fault, Finding, IdBuilder, PipelineSink, Result, codes};
 use forebay_plan::{
     AnalyzerId, AnalyzerRequest, BoundAnalyzer, BoundOp, BoundPipeline, ConfiguredTransform,
-    FUTURE_PART, FutureFlow, GatherBy, GatherOp, MapOp, NodeFlow, OpStream, PlanOp,
-    compile_analyzers, future_streams, live_columns, source_column, taken_columns,
+    FUTURE_PART, FutureFlow, GatherBy, GatherOp, MapOp, NodeFlow, OpStream, PlanOp, future_streams,
+    live_columns, source_column, taken_columns,
 };
-use forebay_storage::{Event, IgnoreEvents};
+use forebay_storage::Event;
 use serde_json::{Value, json};
 
 use super::config::MissingKnown;
 use super::step::PredictTransform;
 use crate::executor::RunExecutor;
 use crate::leak_check::time_text;
-use crate::session::{Session, datasets};
 
 /// Hidden column of the times at which a known column has a value.
 const KNOWN_TIME: &str = "__known_time";
@@ -322,40 +320,7 @@ impl<'a, 'r> KnownLearning<'a, 'r> {
     }
 
     fn learn(self) -> Result<KnownFindings> {
-        let run = self.run;
-        let findings = run.state.findings.clone();
-        let program = compile_analyzers(
-            run.pipeline,
-            self.bound,
-            &datasets(&run.state.sources),
-            self.wanted.clone(),
-            &mut |_, state| Ok(findings.contains_key(&state)),
-        )?;
-        let state = RunState {
-            sources: run.state.sources.clone(),
-            findings,
-            ..RunState::default()
-        };
-        let session = Session {
-            turn: None,
-            cluster: None,
-            carried: None,
-            watch: Arc::new(IgnoreEvents),
-            ..run.session.clone()
-        };
-        let learned = RunExecutor::new(
-            &session,
-            run.pipeline,
-            run.store.clone(),
-            run.scratch.clone(),
-            program,
-            state,
-        );
-        let learned = learned.learn_only()?;
-        let mut findings = BTreeMap::new();
-        for ask in self.wanted {
-            findings.insert(ask, learned.state.finding(&learned.program, ask)?);
-        }
+        let findings = self.run.learn_over(self.bound, self.wanted)?;
         Ok(KnownFindings {
             analyzers: self.analyzers,
             findings,
