@@ -135,7 +135,7 @@ impl<'a> Scan<'a> {
                 self.at = at;
                 return &self.text[start..at];
             }
-            // What follows a backslash is no end.
+            // A character behind a backslash is no end.
             at += 1;
         }
         self.at = self.text.len();

@@ -87,7 +87,7 @@ struct WireFit {
     /// Progress of the ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     numbering: Option<FitNumbering>,
-    /// The same of the fit that it went on from.
+    /// Progress of the ids in the fit that it went on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     numbering_before: Option<FitNumbering>,
 }

@@ -105,6 +105,24 @@ pub struct BoundPipeline {
 }
 
 impl BoundPipeline {
+    /// The operations up to the last that writes, renames or drops a column. Most operations of a wide table do not
+    /// touch it.
+    pub(crate) fn through_last_change<'o>(&self, ops: &'o [OpId], column: &str) -> &'o [OpId] {
+        let last = ops.iter().rposition(|op| self.changes(*op, column));
+        &ops[..last.map_or(0, |last| last + 1)]
+    }
+
+    fn changes(&self, op: OpId, column: &str) -> bool {
+        match &self.ops[op].op {
+            PlanOp::Map(map) => map.writes.iter().any(|field| field.name() == column),
+            PlanOp::Expand(expand) => expand.writes.iter().any(|field| field.name() == column),
+            PlanOp::Window(window) => window.writes.iter().any(|field| field.name() == column),
+            PlanOp::Join(join) => join.is_written(column),
+            PlanOp::Project(_) => true,
+            PlanOp::Keep(_) | PlanOp::Gather(_) => false,
+        }
+    }
+
     /// Sets the vector widths of a gathered dataset, which are known once it exists.
     pub fn set_gathered_schema(&mut self, op: OpId, gathered: &Schema) {
         for (base, schema) in self.bases.iter().zip(&mut self.base_schemas) {

@@ -109,7 +109,7 @@ impl DataAge {
     }
 }
 
-/// How a column depends on the time of its row.
+/// Dependence of a column on the time of its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimeLink {
     /// Not at all.
@@ -140,7 +140,7 @@ impl TimeLink {
 #[derive(Debug, Clone)]
 pub(crate) struct AgeTrace {
     pub ends: DataAge,
-    /// How it depends on the row's time: a lookup by it may return data of that time.
+    /// Its dependence on the row's time: a lookup by it may return data of that time.
     pub time: TimeLink,
     /// True if its data is of rows that have a time. Tables without one hold what does not change.
     pub dated: bool,
@@ -239,7 +239,7 @@ impl AgeTrace {
     }
 }
 
-/// How the rows of another step are met by rows of this one.
+/// The way in which rows of this step meet rows of another.
 pub(crate) struct MetTimes {
     /// Each key here, and the key there.
     pub keys: Vec<(AgeTrace, AgeTrace)>,

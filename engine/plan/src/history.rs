@@ -129,10 +129,7 @@ impl HistoryWalk<'_> {
     /// The reach of a column after some operations.
     fn column(&mut self, base: usize, ops: &[OpId], name: &str) -> Reaches {
         // Most operations of a wide table do not affect the column.
-        let ops = &ops[..ops
-            .iter()
-            .rposition(|op| self.affects(*op, name))
-            .map_or(0, |last| last + 1)];
+        let ops = self.bound.through_last_change(ops, name);
         let key = (base, ops.to_vec(), name.to_owned());
         if let Some(found) = self.seen.get(&key) {
             return found.clone();
@@ -144,17 +141,6 @@ impl HistoryWalk<'_> {
         };
         self.seen.insert(key, found.clone());
         found
-    }
-
-    fn affects(&self, op: OpId, name: &str) -> bool {
-        match &self.bound.ops[op].op {
-            PlanOp::Map(map) => map.writes.iter().any(|field| field.name() == name),
-            PlanOp::Expand(expand) => expand.writes.iter().any(|field| field.name() == name),
-            PlanOp::Window(window) => window.writes.iter().any(|field| field.name() == name),
-            PlanOp::Join(join) => join.is_written(name),
-            PlanOp::Project(_) => true,
-            PlanOp::Keep(_) | PlanOp::Gather(_) => false,
-        }
     }
 
     fn of_base(&mut self, base: usize, name: &str) -> Reaches {

@@ -55,10 +55,7 @@ impl LineageWalk<'_> {
     /// Lineage of a column after some operations.
     fn column(&mut self, base: usize, ops: &[OpId], name: &str) -> BTreeSet<ColumnOrigin> {
         // Most operations of a wide table do not affect the column.
-        let ops = &ops[..ops
-            .iter()
-            .rposition(|op| self.affects(*op, name))
-            .map_or(0, |last| last + 1)];
+        let ops = self.bound.through_last_change(ops, name);
         let key = (base, ops.to_vec(), name.to_owned());
         if let Some(found) = self.seen.get(&key) {
             return found.clone();
@@ -70,18 +67,6 @@ impl LineageWalk<'_> {
         };
         self.seen.insert(key, found.clone());
         found
-    }
-
-    /// Whether an operation writes or renames the column.
-    fn affects(&self, op: OpId, name: &str) -> bool {
-        match &self.bound.ops[op].op {
-            PlanOp::Map(map) => map.writes.iter().any(|field| field.name() == name),
-            PlanOp::Expand(expand) => expand.writes.iter().any(|field| field.name() == name),
-            PlanOp::Window(window) => window.writes.iter().any(|field| field.name() == name),
-            PlanOp::Join(join) => join.is_written(name),
-            PlanOp::Project(_) => true,
-            PlanOp::Keep(_) | PlanOp::Gather(_) => false,
-        }
     }
 
     fn of_base(&mut self, base: usize, name: &str) -> BTreeSet<ColumnOrigin> {

@@ -258,7 +258,7 @@ impl<'a> BoostingRun<'a> {
         self.finish(learn_rows, validation_rows, summary, baseline)
     }
 
-    /// How the constant that all models begin with, and columns that predict by themselves, do on the validation rows.
+    /// Losses on the validation rows of the constant that all models begin with, and of columns that predict by themselves.
     fn baseline(&self, over_all: &[FittedModel], rows: &FeatureTable) -> Option<BaselineReport> {
         let objective = self.fitter.outputs.first()?.objective;
         let base = over_all.first()?.ensemble.base;
