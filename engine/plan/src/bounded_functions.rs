@@ -23,8 +23,8 @@ const OUTPUT_BYTES_MAX: u128 = 64 << 20;
 /// Bytes of an element of a list for which no better number is known.
 const ELEMENT_BYTES: u128 = 8;
 
-/// Estimates the bytes of the output; the columns have as many rows as the batch.
-type OutputBytes = fn(&[ArrayRef]) -> u128;
+/// Estimates the bytes of the output for a number of rows. A constant is a column of one row.
+type OutputBytes = fn(&[ArrayRef], usize) -> u128;
 
 /// The functions by name, each with its estimate.
 const BOUNDED: [(&str, OutputBytes); 8] = [
@@ -88,9 +88,12 @@ impl BoundedFunction {
         let columns = arguments
             .args
             .iter()
-            .map(|argument| argument.to_array(arguments.number_rows))
+            .map(|argument| match argument {
+                ColumnarValue::Array(column) => Ok(column.clone()),
+                ColumnarValue::Scalar(constant) => constant.to_array(),
+            })
             .collect::<Result<Vec<_>, _>>()?;
-        let bytes = (self.bound.output_bytes)(&columns);
+        let bytes = (self.bound.output_bytes)(&columns, arguments.number_rows);
         if bytes <= OUTPUT_BYTES_MAX {
             return Ok(());
         }
@@ -161,32 +164,32 @@ impl ScalarUDFImpl for BoundedFunction {
 }
 
 /// Bytes of `repeat(text, times)`.
-fn repeated_text(columns: &[ArrayRef]) -> u128 {
+fn repeated_text(columns: &[ArrayRef], rows: usize) -> u128 {
     let [texts, times] = columns else { return 0 };
     let length = text_lengths(texts);
-    counts(times)
+    counts(times, rows)
         .enumerate()
         .map(|(row, times)| length(row) * times)
         .sum()
 }
 
 /// Bytes of `lpad(text, characters)` and of `rpad`, of one byte a character.
-fn padded_text(columns: &[ArrayRef]) -> u128 {
+fn padded_text(columns: &[ArrayRef], rows: usize) -> u128 {
     let Some(characters) = columns.get(1) else {
         return 0;
     };
-    counts(characters).sum()
+    counts(characters, rows).sum()
 }
 
 /// Bytes of `replace(text, pattern, replacement)` if the pattern fills the text.
-fn replaced_text(columns: &[ArrayRef]) -> u128 {
+fn replaced_text(columns: &[ArrayRef], rows: usize) -> u128 {
     let [texts, patterns, replacements] = columns else {
         return 0;
     };
     let text_length = text_lengths(texts);
     let pattern_length = text_lengths(patterns);
     let replacement_length = text_lengths(replacements);
-    (0..texts.len())
+    (0..rows)
         .map(|row| {
             let matches = text_length(row) / pattern_length(row).max(1);
             matches * replacement_length(row)
@@ -195,28 +198,28 @@ fn replaced_text(columns: &[ArrayRef]) -> u128 {
 }
 
 /// Bytes of `array_repeat(element, times)`.
-fn repeated_elements(columns: &[ArrayRef]) -> u128 {
+fn repeated_elements(columns: &[ArrayRef], rows: usize) -> u128 {
     let [elements, times] = columns else { return 0 };
     let element_bytes = elements.get_array_memory_size() as u128 / elements.len().max(1) as u128;
-    counts(times).sum::<u128>() * element_bytes.max(1)
+    counts(times, rows).sum::<u128>() * element_bytes.max(1)
 }
 
 /// Bytes of `array_resize(list, length)`.
-fn resized_lists(columns: &[ArrayRef]) -> u128 {
+fn resized_lists(columns: &[ArrayRef], rows: usize) -> u128 {
     let Some(lengths) = columns.get(1) else {
         return 0;
     };
-    counts(lengths).sum::<u128>() * ELEMENT_BYTES
+    counts(lengths, rows).sum::<u128>() * ELEMENT_BYTES
 }
 
 /// Bytes of `range(start, stop, step)` and of `generate_series` over whole numbers, `range(stop)` included.
-fn series_elements(columns: &[ArrayRef]) -> u128 {
+fn series_elements(columns: &[ArrayRef], rows: usize) -> u128 {
     let columns: Vec<Option<Int64Array>> = columns.iter().map(whole_numbers).collect();
-    let rows = columns.iter().flatten().map(Array::len).max().unwrap_or(0);
     (0..rows)
         .map(|row| {
             let value = |column: usize| {
                 let numbers = columns.get(column)?.as_ref()?;
+                let row = row_in(numbers, row);
                 numbers
                     .is_valid(row)
                     .then(|| i128::from(numbers.value(row)))
@@ -249,7 +252,13 @@ fn text_lengths(texts: &ArrayRef) -> impl Fn(usize) -> u128 {
         }
         _ => Box::new(|_| 0),
     };
-    move |row| length_at(row) as u128
+    let texts = texts.clone();
+    move |row| length_at(row_in(&texts, row)) as u128
+}
+
+/// The place of a row in a column; constants have one for all rows.
+fn row_in(column: &dyn Array, row: usize) -> usize {
+    if column.len() == 1 { 0 } else { row }
 }
 
 /// A column as whole numbers; `None` for a type that has none, such as intervals.
@@ -263,13 +272,14 @@ fn whole_numbers(column: &ArrayRef) -> Option<Int64Array> {
 }
 
 /// The counts of a column by row; 0 for null, below zero and for other types.
-fn counts(column: &ArrayRef) -> impl Iterator<Item = u128> {
+fn counts(column: &ArrayRef, rows: usize) -> impl Iterator<Item = u128> {
     let numbers = whole_numbers(column);
-    (0..column.len()).map(move |row| {
+    (0..rows).map(move |row| {
         let number = numbers
             .as_ref()
-            .filter(|numbers| numbers.is_valid(row))
-            .map_or(0, |numbers| numbers.value(row));
+            .map(|numbers| (numbers, row_in(numbers, row)))
+            .filter(|(numbers, row)| numbers.is_valid(*row))
+            .map_or(0, |(numbers, row)| numbers.value(row));
         u128::try_from(number).unwrap_or(0)
     })
 }
@@ -309,6 +319,8 @@ mod tests {
             "lpad(s, i)",
             "rpad(s, i, 'x')",
             "repeat(s, i)",
+            "repeat('ab', i)",
+            "lpad('a', i)",
             "replace(repeat('a', 1000000), 'a', repeat('b', i))",
             "range(i)",
             "range(0, i, 2)",
